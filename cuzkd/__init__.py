@@ -1,0 +1,1 @@
+"""cuzkd: a Groth16 proving daemon. Start reading at ARCHITECTURE.md, beside this file."""

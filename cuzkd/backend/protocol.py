@@ -1,0 +1,190 @@
+"""What a backend is: the array contract between the floors above and whatever does the arithmetic.
+
+Three backends hold to it: `reference` (plain Python ints, the oracle), `cpu` (native, threaded) and `cuda`.
+Laws in tests/ are written once against this file and run over every backend and curve.
+
+Arrays, unless a docstring says otherwise, are C-contiguous `numpy.uint64`, little-endian limbs:
+
+    field elements   [n, L]        Fr: L = 4; Fq: L = 4 (bn254) or 6 (bls12_381); Fq2: [n, 2, Lq] as (c0, c1)
+    affine points    [n, 2, Lq] (G1), [n, 2, 2, Lq] (G2); infinity is all zero
+    form             Montgomery, R = 2^(64 L), always fully reduced (< modulus)
+    scalars          MSM and witness scalars are the exception: CANONICAL, < r, and every name or docstring says so
+
+Curve names are "bn254" and "bls12_381", groups "g1" and "g2", fields "fr", "fq", "fq2".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+U32 = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class SparseMatrix:
+    """Rows of a constraint matrix, compressed by row, coefficients by value.
+
+    row_ptr  uint64[n_rows + 1]; row i holds entries row_ptr[i] .. row_ptr[i+1]
+    cols     uint32[nnz], wire index < n_cols
+    coeff    uint32[nnz], index into table
+    table    uint64[k, 4], the distinct coefficients as v * R^2 mod r (TWICE Montgomery, as in a .zkey), so that one
+             Montgomery product with a canonical witness value gives the product in Montgomery form.
+             table[0] is always +1 and table[1] always -1 (k >= 2), so that kernels may treat them without a product.
+    """
+
+    n_cols: int
+    row_ptr: U64
+    cols: U32
+    coeff: U32
+    table: U64
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.row_ptr) - 1
+
+
+@dataclass(frozen=True)
+class KeyArrays:
+    """The bulk of a Groth16 proving key, as a backend needs it. u, v, w: the QAP polynomials of a wire at tau.
+
+    a_g1   [n_wires]                 [u_i(tau)]_1
+    b_g1   [n_wires]                 [v_i(tau)]_1
+    b_g2   [n_wires], G2             [v_i(tau)]_2
+    l_g1   [n_wires - n_public - 1]  [(beta u_i + alpha v_i + w_i)/delta]_1, private wires only
+    h_g1   [2^log_domain]            circom reduction: [L_{2i+1}(tau)/delta]_1, L the Lagrange basis of the domain of
+                                     twice the size (FORMATS: section 9 of a .zkey)
+    Points at infinity are allowed anywhere and contribute nothing.
+    root_family: the quadratic non-residue that the roots of unity come from (5 for circom on both curves, 7 bellman).
+    reduction: "circom" (the only one so far): h scalars are (A B - C) on the odd coset, C = interpolation of a o b.
+    """
+
+    curve: str
+    root_family: int
+    reduction: str
+    log_domain: int
+    n_wires: int
+    n_public: int
+    a_g1: U64
+    b_g1: U64
+    b_g2: U64
+    l_g1: U64
+    h_g1: U64
+
+    @property
+    def domain(self) -> int:
+        return 1 << self.log_domain
+
+
+@dataclass(frozen=True)
+class MsmSums:
+    """The five multi-scalar sums of one proof, affine (shape [2, Lq] or [2, 2, Lq]), and what they cost.
+
+    a_g1 = <z, A>, b_g1 = <z, B1>, b_g2 = <z, B2>, l_g1 = <z_private, L>, h_g1 = <h, H>.
+    phases_s: seconds by phase name (PHASES in engine/job.py): h2d, ntt_h, prep_msm, msm_h, msm_l, ..., d2h.
+    h2d_bytes: bytes that crossed to the device for this proof (0 on the CPU).
+    """
+
+    a_g1: U64
+    b_g1: U64
+    b_g2: U64
+    l_g1: U64
+    h_g1: U64
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    h2d_bytes: int = 0
+
+
+class LoadedKey(Protocol):
+    """A key resident on a device. Opaque above this floor, but for these."""
+
+    arrays: KeyArrays
+    resident_bytes: int
+
+    def close(self) -> None:
+        """Give its memory back. Idempotent; a run in flight on it must have ended."""
+
+
+class Run(Protocol):
+    """One proof's kernels, enqueued."""
+
+    def result(self) -> MsmSums:
+        """Block (GIL released) until the sums are there. On the CPU this is where the work is done.
+
+        Raises DeviceFault when the device failed.
+        """
+
+
+class Upload(Protocol):
+    """One partition's vectors on their way to the device."""
+
+    def wait(self) -> None:
+        """Block until the copies have landed. After it the host arrays may be reused, unless `in_place`."""
+
+
+class Backend(Protocol):
+    """A device that proves, and the plain operations that its tests compare."""
+
+    name: str  # "reference", "cpu", "cuda"
+    device: str  # "cpu", or the GPU's UUID
+    device_name: str  # for people: processor or card
+    in_place: bool  # True: works in the host vectors themselves (overwrites a, b, c); they come back after result()
+
+    # -- proving: upload (copy stream) -> launch (compute stream) -> result --
+
+    def vector_rows(self, key: KeyArrays) -> int:
+        """Rows that the host vectors a, b (and c) must have: the domain where `in_place`, else what synthesis makes."""
+
+    @property
+    def scratch_c(self) -> bool:
+        """True: launch() wants a third host vector c as working space even when c is derived (in-place backends)."""
+
+    def load_key(self, key: KeyArrays) -> LoadedKey: ...
+
+    def upload(self, key: LoadedKey, a: U64, b: U64, c: U64 | None, z: U64) -> Upload:
+        """Start moving one partition's vectors. Never waits for kernels that are running.
+
+        a, b: uint64[rows, 4] Montgomery, rows as by vector_rows(); rows past the constraints are zero.
+        c: working space of the same shape where scratch_c, else None. z: uint64[n_wires, 4] CANONICAL.
+        On cuda all of them must lie in page-locked memory to be fast; nothing checks that they do.
+        """
+
+    def launch(self, upload: Upload) -> Run:
+        """Enqueue quotient and MSMs of an uploaded partition. Called with the device mutex held; returns at once."""
+
+    def close(self) -> None: ...
+
+    # -- plain operations on host arrays: what the laws in tests/ compare (each uploads and downloads by itself) --
+
+    def field_op(self, curve: str, fld: str, op: str, a: U64, b: U64 | None = None) -> U64:
+        """op: add sub mul sqr neg inv (all Montgomery; inv(0) = 0), to_mont (canonical in), from_mont (canonical out)."""
+
+    def point_op(self, curve: str, group: str, op: str, p: U64, q: U64 | None = None) -> U64:
+        """op: add, double, neg. Affine in, affine out, element by element; every exceptional case is right."""
+
+    def scalar_mul(self, curve: str, group: str, points: U64, scalars: U64) -> U64:
+        """Element by element; scalars CANONICAL [n, 4]."""
+
+    def ntt(self, curve: str, values: U64, root_family: int, *, inverse: bool = False, shift: int | None = None) -> U64:
+        """Transform of 2^k values, natural order in and out; a new array.
+
+        forward: coefficient i is first multiplied by shift^i (shift: a plain int in [1, r), None = 1), so the result
+        holds the evaluations on shift * <w>. inverse: the exact inverse of that.
+        """
+
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
+        """The circom quotient scalars: h_i = (A B - C)(w_2n^(2i+1)), CANONICAL [n, 4]; a, b Montgomery [n = 2^k, 4]."""
+
+    def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:
+        """sum scalars_i * bases_i, affine [2, Lq] / [2, 2, Lq]; scalars CANONICAL; empty input gives infinity."""
+
+    def spmv(self, curve: str, matrix: SparseMatrix, z: U64) -> U64:
+        """matrix . z: z CANONICAL [n_cols, 4] -> Montgomery [n_rows, 4]."""
+
+
+Phases = dict[str, float]
+Json = dict[str, Any]
