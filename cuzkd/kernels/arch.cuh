@@ -1,0 +1,83 @@
+// arch.cuh - the machine: integer types, function qualifiers, and the carry chain on 64-bit words.
+//
+// Problem: one source goes through g++ (CPU backend) and through NVRTC (GPU backend), which has no host headers.
+// Design: this is the only kernel file that may test the compiler or the target. Everything above it is plain C++17.
+#pragma once
+
+#if defined(__CUDACC_RTC__)  // NVRTC has no standard headers at all
+using uint8_t = unsigned char;
+using int8_t = signed char;
+using int32_t = int;
+using uint32_t = unsigned int;
+using int64_t = long long;
+using uint64_t = unsigned long long;
+using size_t = decltype(sizeof(0));
+#else
+#include <cstddef>
+#include <cstdint>
+#endif
+
+// HD: small function of both sides, inlined. HD_CALL: inlined on the CPU; a call on the GPU, where one kernel with every
+// product of a G2 addition inlined compiles for minutes. HD_COLD: a call on both sides (rare paths, long code).
+#if defined(__CUDACC__)
+#define HD __host__ __device__ __forceinline__
+#define HD_CALL __host__ __device__ __noinline__
+#define HD_COLD __host__ __device__ __noinline__
+#define UNROLL _Pragma("unroll")
+#else
+#define HD inline __attribute__((always_inline))
+#define HD_CALL inline
+#define HD_COLD __attribute__((noinline))
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+// a + b*c + carry -> low word; the high word is left in carry. Never overflows 128 bits.
+HD uint64_t mac(uint64_t a, uint64_t b, uint64_t c, uint64_t& carry) {
+#if defined(__CUDA_ARCH__)
+    uint64_t lo, hi;
+    asm("mad.lo.cc.u64 %0, %2, %3, %4;\n\t"
+        "madc.hi.u64 %1, %2, %3, 0;\n\t"
+        "add.cc.u64 %0, %0, %5;\n\t"
+        "addc.u64 %1, %1, 0;"
+        : "=&l"(lo), "=&l"(hi)
+        : "l"(b), "l"(c), "l"(a), "l"(carry));
+    carry = hi;
+    return lo;
+#else
+    unsigned __int128 t = static_cast<unsigned __int128>(b) * c + a + carry;
+    carry = static_cast<uint64_t>(t >> 64);
+    return static_cast<uint64_t>(t);
+#endif
+}
+
+// a + b + carry (0 or 1) -> word; the carry out (0 or 1) is left in carry.
+HD uint64_t adc(uint64_t a, uint64_t b, uint64_t& carry) {
+#if defined(__CUDA_ARCH__)
+    uint64_t sum = a + b, c1 = sum < a;
+    uint64_t out = sum + carry;
+    carry = c1 | (out < sum);
+    return out;
+#else
+    unsigned long long sum, out;
+    uint64_t c1 = __builtin_uaddll_overflow(a, b, &sum);
+    uint64_t c2 = __builtin_uaddll_overflow(sum, carry, &out);
+    carry = c1 | c2;
+    return out;
+#endif
+}
+
+// a - b - borrow (0 or 1) -> word; the borrow out (0 or 1) is left in borrow.
+HD uint64_t sbb(uint64_t a, uint64_t b, uint64_t& borrow) {
+#if defined(__CUDA_ARCH__)
+    uint64_t diff = a - b, b1 = a < b;
+    uint64_t out = diff - borrow;
+    borrow = b1 | (diff < borrow);
+    return out;
+#else
+    unsigned long long diff, out;
+    uint64_t b1 = __builtin_usubll_overflow(a, b, &diff);
+    uint64_t b2 = __builtin_usubll_overflow(diff, borrow, &out);
+    borrow = b1 | b2;
+    return out;
+#endif
+}
