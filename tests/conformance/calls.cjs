@@ -1,0 +1,30 @@
+// Many snarkjs calls in one start of node. Standard input: a JSON array of calls; standard output: a JSON array of answers,
+// {"value": ...} or {"error": text}, in the same order. Called by snarkjs.py beside this file.
+//
+//   node calls.cjs NODE_MODULES < calls.json
+//   call: {"do": "verify", "vkey", "publics", "proof"} | {"do": "prove", "zkey", "wtns"} (paths) | {"do": "vkey", "zkey"}
+const path = require("path");
+const fs = require("fs");
+
+const snarkjs = require(path.join(process.argv[2], "snarkjs"));
+
+const answers = {
+  verify: (c) => snarkjs.groth16.verify(c.vkey, c.publics, c.proof),
+  prove: (c) => snarkjs.groth16.prove(c.zkey, c.wtns),
+  vkey: (c) => snarkjs.zKey.exportVerificationKey(c.zkey),
+};
+
+async function main() {
+  const calls = JSON.parse(fs.readFileSync(0, "utf8"));
+  const out = [];
+  for (const call of calls) {
+    try {
+      out.push({ value: await answers[call.do](call) });
+    } catch (error) {
+      out.push({ error: String(error) });
+    }
+  }
+  process.stdout.write(JSON.stringify(out) + "\n", () => process.exit(0)); // curve workers would keep node alive
+}
+
+main();

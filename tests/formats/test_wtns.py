@@ -1,0 +1,91 @@
+"""Witness files: circom's are read, and each way to be wrong has its own words."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuzkd.curves import params
+from cuzkd.errors import InvalidWitness, MalformedFile
+from cuzkd.formats import iden3, wtns
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+R = params.CURVES["bn254"].r
+
+
+def written(path, n8=32, prime=R, n=3, values=None, version=2):
+    head = struct.pack("<I", n8) + prime.to_bytes(n8, "little") + struct.pack("<I", n)
+    body = b"".join(v.to_bytes(32, "little") for v in (1, 2, 3)) if values is None else values
+    iden3.write_container(path, b"wtns", version, [(1, [head]), (2, [body])])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "curve", "n"),
+    [("edge_nopub", "bn254", 3), ("merkle_1k", "bn254", 3023), ("merkle_1k_bls12381", "bls12_381", 3023)],
+)
+def test_circoms_witnesses(name, curve, n, tmp_path):
+    path = VECTORS / name / "circuit.wtns"
+    assert wtns.read_header(path) == wtns.WitnessHeader(path, curve, n)
+    with wtns.map(path) as witness:
+        assert len(witness.values) == 32 * n and witness.values.readonly
+        values = [int.from_bytes(witness.values[i : i + 32], "little") for i in range(0, 32 * n, 32)]
+    assert values[0] == 1
+    wtns.write(tmp_path / "copy.wtns", curve, values)
+    assert (tmp_path / "copy.wtns").read_bytes() == path.read_bytes()
+
+
+def test_mapping_ends_with_the_file_object(tmp_path):
+    witness = wtns.map(written(tmp_path / "w"))
+    array = np.frombuffer(witness.values, dtype="<u8")
+    with pytest.raises(BufferError):
+        witness.close()
+    assert array[0] == 1
+    del array
+    witness.close()
+
+
+def test_fit_to_a_circuit():
+    header = wtns.read_header(VECTORS / "edge_nopub" / "circuit.wtns")
+    header.require_fits("c", "bn254", 3)
+    with pytest.raises(InvalidWitness, match=r"expected 3023 values \(circuit merkle\), found 3"):
+        header.require_fits("merkle", "bn254", 3023)
+    with pytest.raises(InvalidWitness, match=r"over bls12_381 \(circuit merkle\), found one over bn254"):
+        header.require_fits("merkle", "bls12_381", 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"version": 1}, MalformedFile, "expected version 2, found 1"),
+        ({"n8": 48}, MalformedFile, r"section 1 \(header\): expected values of n8 = 32 bytes, found n8 = 48"),
+        ({"prime": R + 2}, InvalidWitness, rf"expected the prime r of bn254 or bls12_381, found {R + 2}"),
+        ({"n": 0}, MalformedFile, "found 0 values"),
+        ({"n": 4}, MalformedFile, r"section 2 \(values\): expected 128 bytes \(4 values of 32 bytes .*\), found 96"),
+        ({"n": 2}, MalformedFile, "expected 64 bytes"),
+        ({"n": 2**32 - 1}, MalformedFile, "expected 137438953440 bytes"),
+        ({"values": b""}, MalformedFile, "expected 96 bytes .* found 0"),
+    ],
+)
+def test_lies_are_named(tmp_path, change, error, words):
+    path = written(tmp_path / "lie.wtns", **change)
+    with pytest.raises(error, match=words) as caught:
+        wtns.read_header(path)
+    assert "lie.wtns" in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 1, 11, 12, 23, 24, 63, 64, 75, 76, 171])
+def test_cut_anywhere(tmp_path, size):
+    whole = written(tmp_path / "w").read_bytes()
+    assert len(whole) == 172
+    (tmp_path / "cut").write_bytes(whole[:size])
+    with pytest.raises(MalformedFile, match="cut"):
+        wtns.read_header(tmp_path / "cut")
+
+
+def test_writer_refuses_what_is_no_field_element(tmp_path):
+    for bad in (R, -1, 2**256):
+        with pytest.raises(InvalidWitness, match="wire 1: value is not in"):
+            wtns.write(tmp_path / "w", "bn254", [1, bad])
+    assert not list(tmp_path.iterdir())
