@@ -1,0 +1,1 @@
+"""Bytes: one budget for all memory, and a pool of leases over few large slabs."""

@@ -1,0 +1,58 @@
+"""Capacity hints: how many rows a circuit turned out to need, kept over restarts.
+
+One small JSON object, digest -> rows, replaced atomically. Hints are only hints: a missing or damaged file
+means starting to learn again, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+
+class CapacityHints:
+    """Thread-safe. One process owns the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._rows = _read(self._path)
+
+    def get(self, digest: str) -> int | None:
+        """Rows that were needed for this circuit, at most, so far; None when it is new."""
+        with self._lock:
+            return self._rows.get(digest)
+
+    def learn(self, digest: str, rows: int) -> None:
+        """Remember a need; the file changes only when it is a new maximum."""
+        with self._lock:
+            if rows <= self._rows.get(digest, -1):
+                return
+            self._rows[digest] = rows
+            _write(self._path, self._rows)
+
+    def forget(self, digest: str) -> None:
+        with self._lock:
+            if self._rows.pop(digest, None) is not None:
+                _write(self._path, self._rows)
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {digest: rows for digest, rows in found.items() if isinstance(rows, int) and rows >= 0}
+
+
+def _write(path: Path, rows: dict[str, int]) -> None:
+    beside = path.with_name(path.name + ".new")
+    with open(beside, "w") as file:
+        json.dump(rows, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)

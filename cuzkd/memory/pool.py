@@ -1,0 +1,381 @@
+"""PinnedPool: leases of exact size out of a few large slabs.
+
+Problem. Making page-locked memory is slow and the number of locked segments is limited, so it must be made
+ahead of the jobs and reused. Reuse is where others went wrong: a cached buffer outside the budget, a pool
+that rounds to powers of two, a buffer handed out while somebody still reads it, one client's witness
+readable by the next.
+
+Design. Slabs come from an `Upstream`, each paid for by a grant for as long as it exists. A lease is a
+page-aligned range (best fit, coalesced on return). Requests are served strictly in order; several ranges
+asked together are given together or not at all, so that two half-served requests cannot wait for each
+other. When nothing fits, a background thread makes one slab: first of the preferred size if the grant comes
+at once, otherwise idle slabs that are too small go back and exactly what is missing is asked for. Memory
+that held one owner's data is wiped before another owner gets it.
+
+Life of a lease. lease -> views and arrays (each keeps the lease's root buffer alive) -> release. Release
+takes the views back; if an array, or a slice of a view, is still alive, the range is quarantined until it
+dies and `LeaseRevoked` is raised. A range with a living view is thus never leased again, whatever the
+caller does.
+
+The pool does not log. `stats()` is what there is to observe.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuzkd.errors import Cancelled, CuzkdError, Exhausted, LeaseRevoked, NeverFits, Unavailable
+from cuzkd.memory.budget import Grants, Reserved
+from cuzkd.memory.lease import Lease
+from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, give_back
+from cuzkd.memory.upstream import Upstream, round_to_pages
+
+_RECHECK_S = (
+    0.25  # while a request waits: for its caller's change of mind, and for quarantined ranges coming back
+)
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """Bytes are whole pages: slab_bytes = leased_bytes + free_bytes + quarantined_bytes, always.
+
+    free_bytes does not tell how large a lease would succeed at once: it may lie in several ranges.
+    slabs_made_on_job_path: slabs that were made because a lease was waiting, not ahead of time.
+    """
+
+    slab_bytes: int
+    leased_bytes: int
+    free_bytes: int
+    quarantined_bytes: int
+    slabs: int
+    slabs_made: int
+    slabs_made_on_job_path: int
+    peak_slab_bytes: int
+    peak_leased_bytes: int
+    waiting: int
+
+
+class _Waiter:
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        self.ranges: list[Range] | None = None
+        self.error: CuzkdError | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.ranges is not None or self.error is not None
+
+
+class PinnedPool:
+    """See the module docstring. Thread-safe.
+
+    slab_bytes: preferred size of a slab; 0 means that each is as large as the lease it is made for.
+    wipe: overwrite with zeros whatever another owner may have left in a range, before it is handed out.
+    """
+
+    def __init__(self, upstream: Upstream, grants: Grants, slab_bytes: int = 0, wipe: bool = True) -> None:
+        self._upstream = upstream
+        self._grants = grants
+        self._slab_bytes = slab_bytes
+        self._wipe = wipe
+        self._changed = (
+            threading.Condition()
+        )  # guards everything below; never held during grants, making or wiping
+        self._arenas: list[Arena] = []
+        self._waiters: deque[_Waiter] = deque()
+        self._prewarm: deque[int] = deque()
+        self._revived: deque[tuple[Range, str]] = deque()  # by finalisers, which run anywhere: no lock there
+        self._leased = self._quarantined = self._peak_slab = self._peak_leased = 0
+        self._made = self._made_on_job_path = 0
+        self._generations = itertools.count(1)
+        self._asking = False  # the grower waits for a grant
+        self._closed = False
+        self._grower: threading.Thread | None = None
+
+    # -- leasing --
+
+    def lease(self, nbytes: int, timeout_s: float | None = None, owner: str = "") -> Lease:
+        """One range of exactly nbytes. See lease_all."""
+        return self.lease_all([nbytes], timeout_s, owner)[0]
+
+    def lease_all(
+        self,
+        sizes: Sequence[int],
+        timeout_s: float | None = None,
+        owner: str = "",
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> list[Lease]:
+        """All of the sizes (bytes) or none, first come first served; blocks until there is room.
+
+        owner: whose data will be in them (a circuit digest). give_up is asked now and then while waiting.
+        The contents are zeros or what the same owner left. Raises Exhausted when timeout_s is over or
+        memory cannot be made, NeverFits when it is more than the grants can ever give, Cancelled on
+        give_up, Unavailable once closed.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        waiter = _Waiter(sizes)
+        with self._changed:
+            if self._closed:
+                raise Unavailable("the memory pool is closed")
+            self._waiters.append(waiter)
+        while self._wait(waiter, deadline, give_up):
+            # The thread that makes slabs is itself waiting for a grant, perhaps for the very bytes that lie
+            # idle here.
+            self.trim(sum(sizes))
+        if waiter.ranges is None:
+            raise waiter.error or Unavailable("the memory pool is closed")
+        leases = []
+        for size, taken in zip(sizes, waiter.ranges, strict=True):
+            fresh = not self._wipe or taken.before in (CLEAN, owner)
+            generation = next(self._generations)
+            leases.append(
+                Lease(self._return, taken, size, owner=owner, generation=generation, wipe=not fresh)
+            )
+        return leases
+
+    def _wait(self, waiter: _Waiter, deadline: float | None, give_up: Callable[[], bool]) -> bool:
+        """Wait for the answer: False. Or True: idle slabs that do not help the waiter should be trimmed
+        first.
+        """
+        with self._changed:
+            self._serve()
+            while not waiter.answered:
+                self._start_grower()
+                left = _RECHECK_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    waiter.error = Exhausted(
+                        f"no room for a lease of {sum(waiter.sizes)} bytes in time "
+                        f"({self._leased} bytes leased, {self._quarantined} quarantined)"
+                    )
+                elif give_up():
+                    waiter.error = Cancelled("cancelled while waiting for memory")
+                elif (
+                    self._asking and self._waiters[0] is waiter and any(arena.idle for arena in self._arenas)
+                ):
+                    return True
+                else:
+                    self._changed.wait(min(left, _RECHECK_S))
+                    self._serve()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+                self._serve()
+            return False
+
+    def _return(self, taken: Range, owner: str, root: weakref.ref[NDArray[np.uint8]]) -> None:
+        """A lease ended. Raises LeaseRevoked, and quarantines the range, when a view of it is still alive."""
+        with self._changed:
+            self._leased -= taken.nbytes
+            living = root()
+            revoked = living is not None
+            if living is None:
+                give_back(taken, owner)
+            else:
+                self._quarantined += taken.nbytes
+                weakref.finalize(living, self._revived.append, (taken, owner)).atexit = False
+            del living  # the error raised below must not keep it
+            self._serve()
+        if revoked:
+            raise LeaseRevoked(
+                f"a lease of {taken.nbytes} bytes ended while a view of it is alive; "
+                "its range is kept out of use until the view is gone"
+            )
+
+    def _serve(self) -> None:
+        """Answer waiting requests in order while their sizes fit. Lock held."""
+        while self._revived:
+            taken, owner = self._revived.popleft()
+            self._quarantined -= taken.nbytes
+            give_back(taken, owner)
+        while self._waiters:
+            waiter = self._waiters[0]
+            ranges, missing = self._try(waiter.sizes)
+            if missing:
+                break
+            waiter.ranges = ranges
+            self._leased += sum(taken.nbytes for taken in ranges)
+            self._peak_leased = max(self._peak_leased, self._leased)
+            self._waiters.popleft()
+        self._changed.notify_all()
+
+    def _try(self, sizes: Sequence[int]) -> tuple[list[Range], int]:
+        """Carve all sizes, or none and say how many bytes are missing. Largest first: it is the hardest to
+        place.
+        """
+        order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+        got: dict[int, Range] = {}
+        missing = 0
+        for index in order:
+            taken = carve(self._arenas, sizes[index])
+            if taken is None:
+                missing += round_to_pages(max(sizes[index], 1))
+            else:
+                got[index] = taken
+        if missing:
+            for taken in got.values():
+                give_back(taken, taken.before)
+            return [], missing
+        return [got[index] for index in range(len(sizes))], 0
+
+    # -- making slabs, in the background --
+
+    def prewarm(self, nbytes: int, count: int) -> None:
+        """Have `count` idle slabs of at least nbytes soon, if grants come at once. Does not block."""
+        with self._changed:
+            idle = sum(arena.idle and arena.slab.nbytes >= nbytes for arena in self._arenas)
+            pending = sum(size >= nbytes for size in self._prewarm)
+            self._prewarm.extend([nbytes] * (count - idle - pending))
+            if self._prewarm:
+                self._start_grower()
+                self._changed.notify_all()
+
+    def _start_grower(self) -> None:
+        if self._grower is None and not self._closed:
+            self._grower = threading.Thread(target=self._grow_forever, name="pool-grower", daemon=True)
+            self._grower.start()
+
+    def _grow_forever(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._closed or self._waiters or self._prewarm):
+                    self._changed.wait()
+                if self._closed:
+                    return
+                self._serve()
+                waiter = self._waiters[0] if self._waiters else None
+                missing = self._try(waiter.sizes)[1] if waiter else 0
+                ahead = 0 if waiter or not self._prewarm else self._prewarm.popleft()
+            if waiter is None and ahead:
+                self._make_ahead(ahead)
+            elif waiter is not None and missing:
+                try:
+                    self._make_for(missing)
+                except (
+                    Exception
+                ) as error:  # whatever it is, it is the waiting request's answer, not this thread's end
+                    with self._changed:
+                        waiter.error = error if isinstance(error, CuzkdError) else CuzkdError(repr(error))
+                        if waiter in self._waiters:
+                            self._waiters.remove(waiter)
+                        self._serve()
+
+    def _make_ahead(self, nbytes: int) -> None:
+        try:
+            self._make(self._grants.reserve(round_to_pages(nbytes), "slab", 0), on_job_path=False)
+        except CuzkdError:
+            return  # not now: a lease that needs it will ask in earnest, and be told why
+
+    def _make_for(self, missing: int) -> None:
+        preferred = round_to_pages(max(self._slab_bytes, missing))
+        try:
+            return self._make(self._grants.reserve(preferred, "slab", 0), on_job_path=True)
+        except (Exhausted, NeverFits):
+            # No grant, or no memory: whatever lies idle goes back first, and may have been counted on by
+            # the request.
+            self.trim(preferred)
+        with self._changed:
+            self._serve()
+            if self._closed or not self._waiters:
+                return None
+            missing = self._try(self._waiters[0].sizes)[1]
+            self._asking = True
+            self._changed.notify_all()
+        try:
+            reservation = self._grants.reserve(missing, "slab", None)
+        finally:
+            self._asking = False
+        return self._make(reservation, on_job_path=True)
+
+    def _make(self, reservation: Reserved, on_job_path: bool) -> None:
+        with self._changed:
+            # The grant may have taken long: another request, of another size, may be first by now, or none.
+            self._serve()
+            useful = not self._closed and not on_job_path
+            if self._waiters and not self._closed:
+                useful = self._try(self._waiters[0].sizes)[1] <= reservation.nbytes
+        if not useful:
+            reservation.release()
+            return
+        try:
+            slab = self._upstream.make(reservation.nbytes)
+        except BaseException:
+            reservation.release()
+            raise
+        with self._changed:
+            self._arenas.append(Arena(slab, reservation))
+            self._made += 1
+            self._made_on_job_path += on_job_path
+            self._peak_slab = max(self._peak_slab, sum(arena.slab.nbytes for arena in self._arenas))
+            self._serve()
+
+    def trim(self, nbytes: int) -> int:
+        """Give idle slabs back to the operating system until nbytes are freed or none is left; returns
+        bytes freed.
+        """
+        freed = 0
+        while freed < nbytes:
+            with self._changed:
+                idle = [arena for arena in self._arenas if arena.idle]
+                if not idle:
+                    break
+                enough = [arena for arena in idle if arena.slab.nbytes >= nbytes - freed]
+                arena = min(enough, key=_size) if enough else max(idle, key=_size)
+                self._arenas.remove(arena)
+            freed += arena.slab.nbytes
+            _close(arena)
+        return freed
+
+    def close(self) -> None:
+        """End the pool: waiting requests get Unavailable. Raises LeaseRevoked when leases are still out."""
+        with self._changed:
+            self._closed = True
+            for waiter in self._waiters:
+                waiter.error = Unavailable("the memory pool is closed")
+            self._waiters.clear()
+            self._prewarm.clear()
+            self._serve()
+        if self._grower is not None:
+            self._grower.join(
+                timeout=5
+            )  # it may be waiting for a grant that never comes; it is a daemon thread
+        self.trim(1 << 63)
+        if self._arenas:
+            raise LeaseRevoked(
+                f"the pool was closed with {self._leased + self._quarantined} bytes still in use"
+            )
+
+    def stats(self) -> PoolStats:
+        with self._changed:
+            self._serve()
+            slab_bytes = sum(arena.slab.nbytes for arena in self._arenas)
+            return PoolStats(
+                slab_bytes=slab_bytes,
+                leased_bytes=self._leased,
+                free_bytes=sum(arena.free_bytes for arena in self._arenas),
+                quarantined_bytes=self._quarantined,
+                slabs=len(self._arenas),
+                slabs_made=self._made,
+                slabs_made_on_job_path=self._made_on_job_path,
+                peak_slab_bytes=self._peak_slab,
+                peak_leased_bytes=self._peak_leased,
+                waiting=len(self._waiters),
+            )
+
+
+def _size(arena: Arena) -> int:
+    return arena.slab.nbytes
+
+
+def _close(arena: Arena) -> None:
+    try:
+        arena.slab.close()
+    finally:
+        arena.reservation.release()

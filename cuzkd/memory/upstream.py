@@ -1,0 +1,161 @@
+"""Where slabs come from: ordinary pages, pages locked for a device, or nowhere.
+
+Problem. Page-locking through the driver's own allocator costs about half a second per GiB, mostly spent on
+touching small pages one after another. A mapping asked to use huge pages, touched first and registered
+afterwards, costs a fraction of that. Registration has limits of its own: drivers refuse ranges of 512 GiB
+and more, and a return code that nobody looks at comes back later as a false out-of-memory.
+
+Design. Upstreams nest: `RegisteringUpstream(PagesUpstream(), register, unregister)`. This floor knows no
+device; the two callables come from whoever owns one. Slabs are private to the process, left out of core
+dumps and not inherited by a fork (a page-locked page must never become copy-on-write).
+
+Life of a slab. made (mapped, touched: the pages exist from here on) -> ranges leased by the pool -> closed:
+unregistered first, then unmapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from cuzkd.errors import DeviceFault, Exhausted
+
+PAGE_BYTES = mmap.PAGESIZE
+REGISTER_CHUNK_BYTES = 64 << 30
+
+
+def round_to_pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
+
+
+@dataclass
+class Slab:
+    """A page-aligned mapping. `nbytes` is exact: what the operating system gave, a multiple of the page
+    size.
+    """
+
+    nbytes: int
+    address: int
+    view: memoryview
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Undo the making, newest step first; every step is taken, the first error is raised. Idempotent."""
+        errors: list[Exception] = []
+        while self.on_close:
+            try:
+                self.on_close.pop()()
+            except Exception as error:  # the mapping must go even when the driver will not unregister it
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+class Upstream(Protocol):
+    name: str
+
+    def make(self, nbytes: int) -> Slab:
+        """A slab of at least nbytes, rounded up to whole pages. Raises Exhausted, naming the bytes asked."""
+
+
+class PagesUpstream:
+    """Anonymous private pages, huge where the kernel has them, all of them touched by `threads` threads."""
+
+    name = "pages"
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = max(1, threads)
+
+    def make(self, nbytes: int) -> Slab:
+        size = round_to_pages(max(nbytes, 1))
+        try:
+            mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:
+            raise Exhausted(f"mapping a slab of {size} bytes failed: {error}") from error
+        for advice in (mmap.MADV_DONTDUMP, mmap.MADV_DONTFORK):
+            mapping.madvise(advice)
+        with contextlib.suppress(OSError):  # a kernel without huge pages: slower to make, no less right
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        view = memoryview(mapping)
+        address = int(np.frombuffer(view, np.uint8).ctypes.data)
+        self._touch(address, size)
+
+        def unmap() -> None:
+            view.release()
+            mapping.close()
+
+        return Slab(size, address, view, [unmap])
+
+    def _touch(self, address: int, size: int) -> None:
+        share = round_to_pages(-(-size // self._threads))
+        threads = [
+            threading.Thread(target=ctypes.memset, args=(address + at, 0, min(share, size - at)), daemon=True)
+            for at in range(share, size, share)
+        ]
+        for thread in threads:
+            thread.start()
+        ctypes.memset(address, 0, min(share, size))  # releases the GIL
+        for thread in threads:
+            thread.join()
+
+
+class RegisteringUpstream:
+    """Slabs of another upstream, page-locked in chunks.
+
+    register(address, nbytes) and unregister(address) return 0 on success, otherwise the driver's code.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        register: Callable[[int, int], int],
+        unregister: Callable[[int], int],
+        chunk_bytes: int = REGISTER_CHUNK_BYTES,
+    ) -> None:
+        self.name = f"registered {upstream.name}"
+        self._upstream = upstream
+        self._register = register
+        self._unregister = unregister
+        self._chunk_bytes = chunk_bytes
+
+    def make(self, nbytes: int) -> Slab:
+        slab = self._upstream.make(nbytes)
+        for at in range(0, slab.nbytes, self._chunk_bytes):
+            size = min(self._chunk_bytes, slab.nbytes - at)
+            code = self._register(slab.address + at, size)
+            if code != 0:
+                slab.close()
+                raise Exhausted(
+                    f"page-locking {size} bytes at offset {at} of a slab of {slab.nbytes} bytes "
+                    f"failed with code {code}"
+                )
+            slab.on_close.append(lambda address=slab.address + at: self._undo(address))  # type: ignore[misc]
+        return slab
+
+    def _undo(self, address: int) -> None:
+        code = self._unregister(address)
+        if code != 0:
+            raise DeviceFault(f"unregistering page-locked memory failed with code {code}")
+
+
+class FailingUpstream:
+    """For tests: the first `good` slabs are made, every later one fails as a full machine would."""
+
+    name = "failing"
+
+    def __init__(self, upstream: Upstream, good: int = 0) -> None:
+        self._upstream = upstream
+        self.good = good
+
+    def make(self, nbytes: int) -> Slab:
+        if self.good <= 0:
+            raise Exhausted(f"mapping a slab of {nbytes} bytes failed: out of memory")
+        self.good -= 1
+        return self._upstream.make(nbytes)

@@ -1,0 +1,80 @@
+"""Slabs: real pages, chunked registration, and clean undoing when a step fails."""
+
+import pytest
+
+from cuzkd.errors import DeviceFault, Exhausted
+from cuzkd.memory.upstream import PAGE_BYTES, FailingUpstream, PagesUpstream, RegisteringUpstream
+
+
+class Driver:
+    """Books of a driver that registers ranges of at most `largest` bytes, `room` bytes in all."""
+
+    def __init__(self, largest=1 << 62, room=1 << 62, undo_code=0):
+        self.largest, self.room, self.undo_code = largest, room, undo_code
+        self.ranges = {}
+
+    def register(self, address, nbytes):
+        if nbytes > self.largest or nbytes + sum(self.ranges.values()) > self.room:
+            return 2
+        self.ranges[address] = nbytes
+        return 0
+
+    def unregister(self, address):
+        del self.ranges[address]
+        return self.undo_code
+
+
+def test_pages_are_writable_zero_and_whole():
+    for threads in (1, 3):
+        slab = PagesUpstream(threads).make(10 * PAGE_BYTES + 1)
+        assert slab.nbytes == len(slab.view) == 11 * PAGE_BYTES and slab.address % PAGE_BYTES == 0
+        assert not any(slab.view)
+        slab.view[-1] = 7
+        slab.close()
+        slab.close()
+
+
+def test_more_than_the_machine_can_map():
+    with pytest.raises(Exhausted, match=str(1 << 62)):
+        PagesUpstream().make(1 << 62)
+
+
+def test_registration_is_chunked_and_undone():
+    driver = Driver(largest=4 * PAGE_BYTES)
+    upstream = RegisteringUpstream(
+        PagesUpstream(), driver.register, driver.unregister, chunk_bytes=4 * PAGE_BYTES
+    )
+    slab = upstream.make(10 * PAGE_BYTES)
+    assert list(driver.ranges.values()) == [4 * PAGE_BYTES, 4 * PAGE_BYTES, 2 * PAGE_BYTES]
+    assert min(driver.ranges) == slab.address
+    slab.close()
+    assert not driver.ranges
+
+
+def test_a_refused_registration_leaves_nothing():
+    driver = Driver(room=8 * PAGE_BYTES)
+    upstream = RegisteringUpstream(
+        PagesUpstream(), driver.register, driver.unregister, chunk_bytes=4 * PAGE_BYTES
+    )
+    with pytest.raises(Exhausted, match=r"at offset 32768 .* code 2"):
+        upstream.make(10 * PAGE_BYTES)
+    assert not driver.ranges
+
+
+def test_a_refused_undoing_is_told_and_the_rest_is_undone():
+    driver = Driver(undo_code=1)
+    upstream = RegisteringUpstream(
+        PagesUpstream(), driver.register, driver.unregister, chunk_bytes=PAGE_BYTES
+    )
+    slab = upstream.make(3 * PAGE_BYTES)
+    with pytest.raises(DeviceFault, match="code 1"):
+        slab.close()
+    assert not driver.ranges
+    slab.close()
+
+
+def test_failing_upstream_fails_after_the_good_ones():
+    upstream = FailingUpstream(PagesUpstream(), good=1)
+    upstream.make(1).close()
+    with pytest.raises(Exhausted, match="out of memory"):
+        upstream.make(1)
