@@ -22,6 +22,7 @@ The pool does not log. `stats()` is what there is to observe.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -252,15 +253,13 @@ class PinnedPool:
                 self._serve()
                 waiter = self._waiters[0] if self._waiters else None
                 missing = self._try(waiter.sizes)[1] if waiter else 0
-                ahead = 0 if waiter or not self._prewarm else self._prewarm.popleft()
-            if waiter is None and ahead:
+                ahead = self._prewarm[0] if self._prewarm and not waiter else 0
+            if ahead:
                 self._make_ahead(ahead)
             elif waiter is not None and missing:
                 try:
                     self._make_for(missing)
-                except (
-                    Exception
-                ) as error:  # whatever it is, it is the waiting request's answer, not this thread's end
+                except Exception as error:  # the waiting request's answer, not this thread's end
                     with self._changed:
                         waiter.error = error if isinstance(error, CuzkdError) else CuzkdError(repr(error))
                         if waiter in self._waiters:
@@ -268,10 +267,12 @@ class PinnedPool:
                         self._serve()
 
     def _make_ahead(self, nbytes: int) -> None:
-        try:
+        # Without a grant now it is not made: a lease that needs it will ask in earnest, and be told why.
+        with contextlib.suppress(CuzkdError):
             self._make(self._grants.reserve(round_to_pages(nbytes), "slab", 0), on_job_path=False)
-        except CuzkdError:
-            return  # not now: a lease that needs it will ask in earnest, and be told why
+        with self._changed:
+            if self._prewarm:
+                self._prewarm.popleft()
 
     def _make_for(self, missing: int) -> None:
         preferred = round_to_pages(max(self._slab_bytes, missing))
@@ -342,10 +343,11 @@ class PinnedPool:
             self._waiters.clear()
             self._prewarm.clear()
             self._serve()
-        if self._grower is not None:
-            self._grower.join(
-                timeout=5
-            )  # it may be waiting for a grant that never comes; it is a daemon thread
+        self.trim(1 << 63)
+        if (
+            self._grower is not None
+        ):  # it may wait for a grant of bytes that others hold; then it ends with us
+            self._grower.join(timeout=1)
         self.trim(1 << 63)
         if self._arenas:
             raise LeaseRevoked(
