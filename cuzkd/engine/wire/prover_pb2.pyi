@@ -193,14 +193,16 @@ class PartitionFailed(_message.Message):
     def __init__(self, partition_id: _Optional[str] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., stage: _Optional[str] = ..., retryable: _Optional[bool] = ...) -> None: ...
 
 class GrantRequest(_message.Message):
-    __slots__ = ("request_id", "bytes", "what")
+    __slots__ = ("request_id", "bytes", "what", "now")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     bytes: int
     what: str
-    def __init__(self, request_id: _Optional[int] = ..., bytes: _Optional[int] = ..., what: _Optional[str] = ...) -> None: ...
+    now: bool
+    def __init__(self, request_id: _Optional[int] = ..., bytes: _Optional[int] = ..., what: _Optional[str] = ..., now: _Optional[bool] = ...) -> None: ...
 
 class GrantReturn(_message.Message):
     __slots__ = ("bytes", "what")
