@@ -61,6 +61,7 @@ class KeyArrays:
                                      twice the size (FORMATS: section 9 of a .zkey)
     Points at infinity are allowed anywhere and contribute nothing.
     root_family: the quadratic non-residue that the roots of unity come from (5 for circom on both curves, 7 bellman).
+    n_rows: rows that synthesis makes, constraints and those of the public wires (at most the domain); 0 = the domain.
     reduction: "circom" (the only one so far): h scalars are (A B - C) on the odd coset, C = interpolation of a o b.
     """
 
@@ -75,6 +76,7 @@ class KeyArrays:
     b_g2: U64
     l_g1: U64
     h_g1: U64
+    n_rows: int = 0
 
     @property
     def domain(self) -> int:
