@@ -21,11 +21,12 @@ import mmap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from cuzkd.errors import DeviceFault, Exhausted
+from cuzkd.errors import Exhausted
 
 PAGE_BYTES = mmap.PAGESIZE
 REGISTER_CHUNK_BYTES = 64 << 30
@@ -109,14 +110,15 @@ class PagesUpstream:
 class RegisteringUpstream:
     """Slabs of another upstream, page-locked in chunks.
 
-    register(address, nbytes) and unregister(address) return 0 on success, otherwise the driver's code.
+    register(address, nbytes) and unregister(address) check their driver's return code and raise one of
+    cuzkd.errors.
     """
 
     def __init__(
         self,
         upstream: Upstream,
-        register: Callable[[int, int], int],
-        unregister: Callable[[int], int],
+        register: Callable[[int, int], None],
+        unregister: Callable[[int], None],
         chunk_bytes: int = REGISTER_CHUNK_BYTES,
     ) -> None:
         self.name = f"registered {upstream.name}"
@@ -126,23 +128,22 @@ class RegisteringUpstream:
         self._chunk_bytes = chunk_bytes
 
     def make(self, nbytes: int) -> Slab:
+        """Raises Exhausted, naming chunk and slab, when the driver has no more; nothing stays registered
+        then.
+        """
         slab = self._upstream.make(nbytes)
         for at in range(0, slab.nbytes, self._chunk_bytes):
             size = min(self._chunk_bytes, slab.nbytes - at)
-            code = self._register(slab.address + at, size)
-            if code != 0:
+            try:
+                self._register(slab.address + at, size)
+            except BaseException as error:
                 slab.close()
-                raise Exhausted(
-                    f"page-locking {size} bytes at offset {at} of a slab of {slab.nbytes} bytes "
-                    f"failed with code {code}"
-                )
-            slab.on_close.append(lambda address=slab.address + at: self._undo(address))  # type: ignore[misc]
+                if isinstance(error, Exhausted):
+                    where = f"{size} bytes at offset {at} of a slab of {slab.nbytes} bytes"
+                    raise Exhausted(f"page-locking {where}: {error}") from error
+                raise
+            slab.on_close.append(partial(self._unregister, slab.address + at))
         return slab
-
-    def _undo(self, address: int) -> None:
-        code = self._unregister(address)
-        if code != 0:
-            raise DeviceFault(f"unregistering page-locked memory failed with code {code}")
 
 
 class FailingUpstream:

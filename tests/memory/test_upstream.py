@@ -9,19 +9,19 @@ from cuzkd.memory.upstream import PAGE_BYTES, FailingUpstream, PagesUpstream, Re
 class Driver:
     """Books of a driver that registers ranges of at most `largest` bytes, `room` bytes in all."""
 
-    def __init__(self, largest=1 << 62, room=1 << 62, undo_code=0):
-        self.largest, self.room, self.undo_code = largest, room, undo_code
+    def __init__(self, largest=1 << 62, room=1 << 62, undoes=True):
+        self.largest, self.room, self.undoes = largest, room, undoes
         self.ranges = {}
 
     def register(self, address, nbytes):
         if nbytes > self.largest or nbytes + sum(self.ranges.values()) > self.room:
-            return 2
+            raise Exhausted("code 2")
         self.ranges[address] = nbytes
-        return 0
 
     def unregister(self, address):
         del self.ranges[address]
-        return self.undo_code
+        if not self.undoes:
+            raise DeviceFault("code 1")
 
 
 def test_pages_are_writable_zero_and_whole():
@@ -56,13 +56,13 @@ def test_a_refused_registration_leaves_nothing():
     upstream = RegisteringUpstream(
         PagesUpstream(), driver.register, driver.unregister, chunk_bytes=4 * PAGE_BYTES
     )
-    with pytest.raises(Exhausted, match=r"at offset 32768 .* code 2"):
+    with pytest.raises(Exhausted, match=r"at offset 32768 of a slab of 40960 bytes: code 2"):
         upstream.make(10 * PAGE_BYTES)
     assert not driver.ranges
 
 
 def test_a_refused_undoing_is_told_and_the_rest_is_undone():
-    driver = Driver(undo_code=1)
+    driver = Driver(undoes=False)
     upstream = RegisteringUpstream(
         PagesUpstream(), driver.register, driver.unregister, chunk_bytes=PAGE_BYTES
     )
