@@ -1,9 +1,10 @@
 """Settings: a TOML file, with command-line flags on top.
 
 Problem: a typing error in a setting that is silently ignored costs hours.
-Design: each setting is one field of a frozen dataclass, with its default, its parser and its meaning beside it. Unknown
-sections and keys, wrong types and sizes that do not parse are errors that name file, section and key. There is no other
-source: no environment variables. `deploy/cuzkd.toml` shows all of them; a test keeps it complete.
+Design: each setting is one field of a frozen dataclass, with its default, its parser and its meaning beside
+it. Unknown sections and keys, wrong types and sizes that do not parse are errors that name file, section and
+key. There is no other source: no environment variables. `deploy/cuzkd.toml` shows all of them; a test keeps
+it complete.
 Life of data: read once at start; parts of it are passed to whom they concern, never the whole.
 """
 
@@ -158,7 +159,9 @@ class Config:
 
 
 def _sections() -> dict[str, type[Any]]:
-    return {entry.name: entry.default_factory for entry in fields(Config) if entry.default_factory is not MISSING}  # type: ignore[misc]
+    return {
+        entry.name: entry.default_factory for entry in fields(Config) if entry.default_factory is not MISSING
+    }  # type: ignore[misc]
 
 
 def _section(where: str, name: str, kind: type[Any], values: Any) -> Any:
@@ -181,8 +184,12 @@ def parse(document: Mapping[str, Any], where: str) -> Config:
     sections = _sections()
     for name in document:
         if name not in sections:
-            raise InvalidInput(f"{where}: unknown section or key {name}; known sections: {', '.join(sections)}")
-    return Config(**{name: _section(where, name, kind, document.get(name, {})) for name, kind in sections.items()})
+            raise InvalidInput(
+                f"{where}: unknown section or key {name}; known sections: {', '.join(sections)}"
+            )
+    return Config(
+        **{name: _section(where, name, kind, document.get(name, {})) for name, kind in sections.items()}
+    )
 
 
 def load(file: Path | None, flags: Mapping[str, Mapping[str, Any]] | None = None) -> Config:

@@ -1,9 +1,10 @@
 """Structured logs: one JSON object a line, on standard error.
 
 Problem: operators filter logs by program, and a proving daemon handles secrets that must be in none of them.
-Design: structlog, one chain of processors for our own events and for those of libraries (they come through `logging`).
-The last processor before printing is a net: bytes never appear, only their length; names that can only mean a secret
-are blanked. Exceptions are logged as type and places, without their text: the text of a stray exception may quote input.
+Design: structlog, one chain of processors for our own events and for those of libraries (they come through
+`logging`). The last processor before printing is a net: bytes never appear, only their length; names that can
+only mean a secret are blanked. Exceptions are logged as type and places, without their text: the text of a
+stray exception may quote input.
 Life of data: an event dictionary is made, filtered, printed, forgotten.
 """
 
@@ -26,7 +27,7 @@ Event = MutableMapping[str, Any]
 
 
 def places(error: BaseException) -> str:
-    """Where an exception came from, innermost last, without its text: "daemon.py:41 run > server.py:12 start"."""
+    """Where an exception came from, innermost last, without its text: "daemon.py:41 run > x.py:12 y"."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return " > ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames)
 
@@ -61,7 +62,7 @@ class _FromLogging(logging.Handler):
 
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
-    """Set up logging for this process. level: a key of LEVELS. stream: where lines go, standard error by default."""
+    """Set up logging for this process. level: a key of LEVELS. stream: standard error by default."""
     if level not in LEVELS:
         raise InvalidInput(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
     structlog.configure(

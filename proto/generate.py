@@ -18,10 +18,20 @@ from grpc_tools import protoc
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
-# proto file -> (package that holds its code, import line that protoc writes, import line that works there, services?)
+# proto file -> (package that holds its code, import that protoc writes, import that works there, services?)
 TARGETS = {
-    "cuzk/v1/proving.proto": ("cuzkd/service/v1", "from cuzk.v1 import", "from cuzkd.service.v1 import", True),
-    "cuzkd/prover/v1/prover.proto": ("cuzkd/engine/wire", "from cuzkd.prover.v1 import", "from cuzkd.engine.wire import", False),
+    "cuzk/v1/proving.proto": (
+        "cuzkd/service/v1",
+        "from cuzk.v1 import",
+        "from cuzkd.service.v1 import",
+        True,
+    ),
+    "cuzkd/prover/v1/prover.proto": (
+        "cuzkd/engine/wire",
+        "from cuzkd.prover.v1 import",
+        "from cuzkd.engine.wire import",
+        False,
+    ),
 }
 
 

@@ -1,0 +1,156 @@
+"""What surrounds every handler: statuses for errors, tokens for callers, permits for large messages.
+
+Problem: handlers should read like sentences, and no exception, of whatever kind, may reach a client raw.
+Design: handlers raise. `Statuses` is the one place that turns errors into gRPC statuses: ours by their class,
+with their code in the trailing metadata (`cuzkd-code`); anything else becomes INTERNAL with a reference that
+the log also has, and no text. `Tokens` compares the bearer token. `LargeMessages` reads a unary request
+itself, as a stream of one message (the same on the wire), because only so can it wait for a byte permit
+before the message is read.
+Life of data: a call passes Statuses, Tokens, LargeMessages, the handler, and comes back the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from cuzkd.errors import CuzkdError, InvalidInput, Unavailable
+from cuzkd.service.permits import BytePermits, hold
+
+log = structlog.get_logger()
+
+CODE_KEY = "cuzkd-code"  # trailing metadata
+READ_TIMEOUT_S = 120.0
+
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]]
+
+
+def rewrap(handler: grpc.RpcMethodHandler, unary: Callable[..., Any], stream: Callable[..., Any]) -> Any:
+    """The same handler, wrapped: by `unary` where it answers once, else by `stream`."""
+    for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
+        behaviour = getattr(handler, kind)
+        if behaviour is not None:
+            wrap = stream if kind.endswith("_stream") else unary
+            make = getattr(grpc, f"{kind}_rpc_method_handler")
+            return make(wrap(behaviour), handler.request_deserializer, handler.response_serializer)
+    return handler
+
+
+def _plain(behaviour: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Health and reflection may register plain functions; grpc.aio would run them in a thread."""
+
+    async def call(request: Any, context: Any) -> Any:
+        answer = behaviour(request, context)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    return call
+
+
+class Statuses(grpc.aio.ServerInterceptor):
+    """Errors to statuses, for all methods of all services."""
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        method = details.method
+
+        def unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
+            async def call(request: Any, context: Any) -> Any:
+                try:
+                    return await _plain(behaviour)(request, context)
+                except grpc.aio.AbortError:
+                    raise
+                except Exception as error:
+                    await self._abort(error, method, context)
+
+            return call
+
+        def stream(behaviour: Callable[..., Any]) -> Callable[..., Any]:
+            async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+                try:
+                    answers = behaviour(request, context)
+                    if asyncio.iscoroutine(answers):  # a handler that writes to the context itself
+                        await answers
+                    else:
+                        async for answer in answers:
+                            yield answer
+                except grpc.aio.AbortError:
+                    raise
+                except Exception as error:
+                    await self._abort(error, method, context)
+
+            return call
+
+        return rewrap(handler, unary, stream)
+
+    async def _abort(self, error: Exception, method: str, context: Any) -> None:
+        if isinstance(error, CuzkdError):
+            log.info("call_refused", method=method, code=error.code, message=str(error))
+            code, message, word = grpc.StatusCode[error.status], str(error), error.code
+        else:
+            reference = uuid.uuid4().hex[:12]
+            log.error("call_broken", method=method, reference=reference, exc_info=error)
+            code, message, word = (
+                grpc.StatusCode.INTERNAL,
+                f"internal error, in the log as {reference}",
+                "internal",
+            )
+        await context.abort(code, message, trailing_metadata=((CODE_KEY, word),))
+
+
+class Tokens(grpc.aio.ServerInterceptor):
+    """Every call must carry `authorization: Bearer TOKEN`. Health checks too: they come from outside."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        given = dict(details.invocation_metadata or ()).get("authorization", "")
+        if hmac.compare_digest(str(given).encode(), self._wanted):
+            return await continuation(details)
+
+        async def refuse(requests: Any, context: Any) -> None:  # as a stream: nothing of the request is read
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "expected metadata authorization: Bearer TOKEN"
+            )
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+class LargeMessages(grpc.aio.ServerInterceptor):
+    """Byte permits for the given unary methods."""
+
+    def __init__(self, methods: frozenset[str], permits: BytePermits, message_bytes: int) -> None:
+        self._methods = methods
+        self._permits = permits
+        self._message_bytes = message_bytes
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        if handler is None or details.method not in self._methods:
+            return handler
+        behaviour = handler.unary_unary
+
+        async def call(requests: AsyncIterator[Any], context: Any) -> Any:
+            async with self._permits.take(self._message_bytes) as permit:
+                hold(permit)
+                return await behaviour(await self._read(requests), context)
+
+        return grpc.stream_unary_rpc_method_handler(
+            call, handler.request_deserializer, handler.response_serializer
+        )
+
+    async def _read(self, requests: AsyncIterator[Any]) -> Any:
+        try:
+            return await asyncio.wait_for(anext(aiter(requests)), READ_TIMEOUT_S)
+        except StopAsyncIteration:
+            raise InvalidInput("the call ended without a request") from None
+        except TimeoutError:
+            raise Unavailable(f"the request did not arrive within {READ_TIMEOUT_S:.0f} s") from None

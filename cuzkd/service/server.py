@@ -1,0 +1,113 @@
+"""The gRPC server: one service, health that follows facts, reflection, one address.
+
+Problem: a server that says SERVING while its prover is dead, or that hides its message limit, costs its users
+hours.
+Design: everything is put together here and nowhere else. A small task asks the engine whether it can take
+work and tells grpc.health.v1. Both limits (largest message, largest witness inside a message) are in
+GetStatus.
+Life of data: start() binds and serves; drain() turns health to NOT_SERVING and refuses new work while running
+calls go on; stop() ends the calls that are left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cuzkd.service import listen
+from cuzkd.service.interceptors import LargeMessages, Statuses, Tokens
+from cuzkd.service.permits import BytePermits
+from cuzkd.service.v1 import proving_pb2 as pb
+from cuzkd.service.v1 import proving_pb2_grpc as rpc
+
+log = structlog.get_logger()
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ProvingEngine"].full_name
+LARGE_METHODS = frozenset(f"/{SERVICE}/{name}" for name in ("SubmitProof", "Prove"))
+MESSAGE_OVERHEAD = 64 << 10  # framing around the largest payload
+HEALTH_INTERVAL_S = 0.25
+
+
+class Server:
+    """servicer: handlers of ProvingEngine. serving(): (True, "") or (False, reason), asked often."""
+
+    def __init__(
+        self,
+        servicer: rpc.ProvingEngineServicer,
+        serving: Callable[[], tuple[bool, str]],
+        *,
+        max_message_bytes: int,
+        message_budget_bytes: int,
+        security: listen.Security | None = None,
+    ) -> None:
+        self._serving = serving
+        self._security = security
+        self.permits = BytePermits(max(message_budget_bytes, max_message_bytes))
+        interceptors: list[grpc.aio.ServerInterceptor] = [Statuses()]
+        if security is not None:
+            interceptors.append(Tokens(security.token))
+        interceptors.append(LargeMessages(LARGE_METHODS, self.permits, max_message_bytes))
+        limit = max_message_bytes + MESSAGE_OVERHEAD
+        self._grpc = grpc.aio.server(
+            interceptors=interceptors,
+            options=[
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", limit),
+                ("grpc.so_reuseport", 0),  # a second daemon on the same port is an error, not a lottery
+            ],
+        )
+        rpc.add_ProvingEngineServicer_to_server(servicer, self._grpc)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._grpc
+        )
+        self._health_task: asyncio.Task[None] | None = None
+
+    async def start(self, address: listen.Address) -> listen.Address:
+        """Bind and serve. Returns the address with its real port. Raises InvalidInput or Unavailable."""
+        bound = listen.bind(self._grpc, address, self._security)
+        await self._tell_health()
+        await self._grpc.start()
+        self._health_task = asyncio.create_task(self._follow_health(), name="health")
+        return bound
+
+    async def drain(self) -> None:
+        """Say NOT_SERVING from now on. Calls are still answered: clients fetch their results."""
+        await self._stop_following()
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, give running ones grace_s, then cancel them."""
+        await self.drain()
+        await self._grpc.stop(grace_s)
+
+    async def _stop_following(self) -> None:
+        if self._health_task is not None:
+            self._health_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._health_task
+            self._health_task = None
+
+    async def _tell_health(self) -> bool:
+        serving, _ = self._serving()
+        word = "SERVING" if serving else "NOT_SERVING"
+        status = health_pb2.HealthCheckResponse.ServingStatus.Value(word)
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+        return serving
+
+    async def _follow_health(self) -> None:
+        before: bool | None = None
+        while True:
+            now = await self._tell_health()
+            if now != before:
+                log.info("health", serving=now, reason=self._serving()[1])
+            before = now
+            await asyncio.sleep(HEALTH_INTERVAL_S)
