@@ -1,0 +1,158 @@
+"""Transforms and the quotient on the device: tables, passes, and the order of steps.
+
+Problem: a proof needs six transforms of one size over two sets of constants (twiddles, coset powers), and
+none of the constants should be made, or fetched from the host, while it waits.
+Design: `Transforms` belongs to a device, a curve and a root family. It keeps the two twiddle tables of
+kernels/ntt.cuh at the largest size asked for so far (a smaller domain reads a prefix) and, per domain, the
+coset powers in two levels: base^e = low[e mod 2^s] high[e / 2^s], so that 2^27 powers take 2^14 numbers made
+from Python ints. All work goes to the compute stream in the order of the calls; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuzkd import errors
+from cuzkd.backend import nvrtc
+from cuzkd.backend.cuda_device import Buffer, Device, blocks
+from cuzkd.backend.protocol import U64
+from cuzkd.curves.params import CURVES
+
+FR_BYTES = 32
+LOG_TILE = 10  # elements of a tile in shared memory: TILE in gpu/ntt.cu
+LOG_WIDE = 9  # layers of a pass whose rows lie apart: leaves two columns, 64 bytes, side by side
+
+
+def passes(log_n: int) -> list[tuple[int, int, int]]:
+    """(first layer, layers, log columns) of each pass of `down`; `up` goes through them backwards.
+
+    The last pass works on neighbours. The layers before it are shared out evenly, fewest passes first.
+    """
+    last = min(log_n, LOG_TILE)
+    rest = log_n - last
+    wide = -(-rest // LOG_WIDE)
+    plan, first = [], 0
+    for i in range(wide):
+        layers = rest * (i + 1) // wide - first
+        plan.append((first, layers, LOG_TILE - layers))
+        first += layers
+    return [*plan, (first, last, 0)]
+
+
+@dataclass(frozen=True)
+class Powers:
+    """base^e times a constant, e < 2^bits, in two levels (the constant lies in `high`)."""
+
+    low: Buffer
+    high: Buffer
+    split: int
+
+
+class Transforms:
+    """Everything over one domain family. All arguments are device addresses of Montgomery elements of Fr."""
+
+    def __init__(self, device: Device, curve: str, root_family: int) -> None:
+        self._device = device
+        self._r = CURVES[curve].r
+        self._root = root_family
+        self._module = nvrtc.Module("ntt", curve)
+        self._tables: tuple[Buffer, Buffer] | None = None  # down, up
+        self._log_table = -1
+        self._cosets: dict[int, Powers] = {}
+
+    def prepare(self, log_n: int) -> None:
+        """Make the tables that quotient() needs for a domain of 2^log_n, if they are not there yet."""
+        self._prepare_twiddles(log_n)
+        if log_n not in self._cosets:
+            n_inverse = pow(1 << log_n, -1, self._r)
+            self._cosets[log_n] = self._powers(self._root_of_unity(log_n + 1), log_n, n_inverse)
+
+    def _prepare_twiddles(self, log_n: int) -> None:
+        if log_n > self._log_table:
+            bits = max(log_n - 1, 0)
+            root = self._root_of_unity(log_n)
+            self._tables = self._twiddles(pow(root, -1, self._r), bits), self._twiddles(root, bits)
+            self._log_table = log_n
+
+    def quotient(self, vectors: int, log_n: int) -> None:
+        """The circom quotient scalars of a, b at `vectors` (a, then b, then room for c; 2^log_n rows each).
+
+        Leaves h_i = (A B - C)(w_2n^(2i+1)) in a's place, CANONICAL. Six transforms: c = a o b is made here.
+        """
+        self.prepare(log_n)
+        n = 1 << log_n
+        a, b, c = (np.uint64(vectors + i * n * FR_BYTES) for i in range(3))
+        self._launch("pointwise", blocks(n, 256), 256, a, b, c, np.uint64(n))
+        self._network("ntt_down", vectors, log_n, 3)
+        coset = self._cosets[log_n]
+        grid = (blocks(n, 256), 3)
+        self._launch("scale_reversed", grid, 256, a, coset.low, coset.high, coset.split, log_n)
+        self._network("ntt_up", vectors, log_n, 3)
+        self._launch("quotient", blocks(n, 256), 256, a, b, c, np.uint64(n))
+
+    def transform(self, values: U64, inverse: bool, shift: int | None) -> U64:
+        """Host to host, natural order both ways; see Backend.ntt."""
+        n = len(values)
+        log_n = n.bit_length() - 1
+        if n != 1 << max(log_n, 0):
+            raise errors.InvalidInput(f"a transform takes 2^k values, got {n}")
+        self._prepare_twiddles(log_n)
+        base = 1 if shift is None else shift
+        if inverse:
+            factors = self._powers(pow(base, -1, self._r), log_n, pow(n, -1, self._r))
+        else:
+            factors = self._powers(base, log_n, 1)
+        source, out = self._device.put(values), self._device.scratch(n * FR_BYTES)
+        if inverse:
+            self._network("ntt_down", source.address, log_n, 1)
+        order = (factors.low, factors.high, factors.split, log_n, int(inverse))
+        self._launch("reorder", blocks(n, 256), 256, source, out, *order)
+        if not inverse:
+            self._network("ntt_up", out.address, log_n, 1)
+        return self._device.get(out, (n, 4))
+
+    def _network(self, kernel: str, values: int, log_n: int, batch: int) -> None:
+        if log_n == 0 or self._tables is None:
+            return
+        down = kernel == "ntt_down"
+        plan = passes(log_n)
+        for first, layers, log_cols in plan if down else reversed(plan):
+            tiles = 1 << (log_n - layers - log_cols)
+            shape = (log_n, first, layers, log_cols)
+            self._launch(
+                kernel, (tiles, batch), 256, np.uint64(values), self._tables[0 if down else 1], *shape
+            )
+
+    def _launch(self, name: str, grid: int | tuple[int, int], block: int, *args: object) -> None:
+        self._device.launch(self._module, name, grid, block, *args)
+
+    def _root_of_unity(self, log_n: int) -> int:
+        """A primitive 2^log_n-th root of unity of the family."""
+        if (self._r - 1) % (1 << log_n):
+            raise errors.InvalidInput(
+                f"no domain of 2^{log_n - 1}: Fr has no root of unity of order 2^{log_n}"
+            )
+        return pow(self._root, (self._r - 1) >> log_n, self._r)
+
+    def _twiddles(self, root: int, bits: int) -> Buffer:
+        table = self._device.scratch(FR_BYTES << bits)
+        powers = self._powers(root, bits, 1)
+        grid = blocks(1 << bits, 256)
+        self._launch("twiddles", grid, 256, table, powers.low, powers.high, powers.split, bits)
+        return table
+
+    def _powers(self, base: int, bits: int, factor: int) -> Powers:
+        split = (bits + 1) // 2
+        low = self._geometric(1, base, 1 << split)
+        high = self._geometric(factor, pow(base, 1 << split, self._r), 1 << (bits - split))
+        return Powers(self._device.put(low), self._device.put(high), split)
+
+    def _geometric(self, first: int, ratio: int, count: int) -> U64:
+        """Montgomery forms of first * ratio^i, i < count."""
+        value, out = first * (1 << 256) % self._r, bytearray()
+        for _ in range(count):
+            out += value.to_bytes(FR_BYTES, "little")
+            value = value * ratio % self._r
+        return np.frombuffer(bytes(out), np.uint64).reshape(count, 4)
