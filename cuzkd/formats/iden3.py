@@ -1,15 +1,18 @@
 """The container that .zkey, .wtns and .r1cs share: magic, version, then numbered sections in any order.
 
-    4 bytes magic | u32 version | u32 number of sections | (u32 id | u64 size | bytes) ...      all little-endian
+    4 bytes magic | u32 version | u32 number of sections | (u32 id | u64 size | bytes) ...
+
+Numbers are little-endian.
 
 Problem: every number in such a file may lie, and other readers then crash, hang, or make proofs from zeros.
-Design: the file is mapped read-only, the table of sections is walked once against the *file's* length, and nothing is
-allocated from a number that the file's length does not bear out. A reader then asks for sections by id, with the
-size that its own header implies. Writers of the format put the sections in different orders (a fresh `snarkjs groth16
-setup` and a contributed key differ), so order means nothing; duplicates and bytes after the last section are refused.
-Life of data: `Container` holds the map; views handed out keep it alive; pages are read when touched. A file that
-somebody shortens while it is mapped faults the process, so only files that we own, or an operator's key in the
-process that imports it, may come this way.
+Design: the file is mapped read-only, the table of sections is walked once against the *file's* length, and
+nothing is allocated from a number that the file's length does not bear out. A reader then asks for sections
+by id, with the size that its own header implies. Writers of the format put the sections in different orders
+(a fresh `snarkjs groth16 setup` and a contributed key differ), so order means nothing; duplicates and bytes
+after the last section are refused.
+Life of data: `Container` holds the map; views handed out keep it alive; pages are read when touched. A file
+that somebody shortens while it is mapped faults the process, so only files that we own, or an operator's key
+in the process that imports it, may come this way.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from cuzkd.errors import InvalidInput, MalformedFile
 
 _FILE_HEAD = struct.Struct("<4sII")
 _SECTION_HEAD = struct.Struct("<IQ")
-# The formats define at most ten sections; a count beyond this is a lie, and walking it would take the time it asks for.
+# The formats define at most ten sections; a count beyond this is a lie, and walking it would take the time it
+# asks for.
 MAX_SECTIONS = 64
 
 
@@ -47,7 +51,12 @@ class Container:
     """A mapped container file whose table of sections has been checked against the file's length."""
 
     def __init__(
-        self, path: Path, version: int, sections: Mapping[int, Section], names: Mapping[int, str], data: mmap.mmap
+        self,
+        path: Path,
+        version: int,
+        sections: Mapping[int, Section],
+        names: Mapping[int, str],
+        data: mmap.mmap,
     ):
         self.path = path
         self.version = version
@@ -78,7 +87,9 @@ class Container:
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """Map a regular file read-only. Raises InvalidInput when it cannot be opened, MalformedFile when it is empty."""
+    """Map a regular file read-only. Raises InvalidInput when it cannot be opened, MalformedFile when it is
+    empty.
+    """
     try:
         # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -95,7 +106,9 @@ def map_file(path: Path) -> mmap.mmap:
         os.close(descriptor)
 
 
-def open_container(path: str | os.PathLike[str], magic: bytes, version: int, names: Mapping[int, str]) -> Container:
+def open_container(
+    path: str | os.PathLike[str], magic: bytes, version: int, names: Mapping[int, str]
+) -> Container:
     """Map a file and check its frame: magic, version, and that its sections fill it exactly, each id once.
 
     names: what the format calls each section, for messages. Raises MalformedFile, InvalidInput.
@@ -116,7 +129,7 @@ def _walk(
     length = len(data)
     if length < _FILE_HEAD.size:
         raise MalformedFile(
-            f"{path}: expected at least {_FILE_HEAD.size} bytes of file header, found {length} bytes: file is cut"
+            f"{path}: expected at least {_FILE_HEAD.size} bytes of file header, found {length}: file is cut"
         )
     found_magic, found_version, count = _FILE_HEAD.unpack_from(data, 0)
     if found_magic != magic:
@@ -152,9 +165,14 @@ def _walk(
 
 
 def write_container(
-    path: str | os.PathLike[str], magic: bytes, version: int, sections: Iterable[tuple[int, Sequence[bytes | memoryview]]]
+    path: str | os.PathLike[str],
+    magic: bytes,
+    version: int,
+    sections: Iterable[tuple[int, Sequence[bytes | memoryview]]],
 ) -> None:
-    """Write a container; each section's bytes are given as pieces. The file appears under its name only when whole."""
+    """Write a container; each section's bytes are given as pieces. The file appears under its name only when
+    whole.
+    """
     path = Path(path)
     partial = path.with_name(path.name + ".part")
     table = list(sections)

@@ -1,7 +1,7 @@
 """What files call a curve: by its name, spelt in many ways, or by its primes.
 
-circom and snarkjs write "bn128" and "bls12381"; vkey readers also meet BN254, ALTBN128, BLS12-381 (case and punctuation
-mean nothing). Binary files hold the primes themselves.
+circom and snarkjs write "bn128" and "bls12381"; vkey readers also meet BN254, ALTBN128, BLS12-381 (case and
+punctuation mean nothing). Binary files hold the primes themselves.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     magic "wtns", version 2 | section 1: u32 n8, r (n8 bytes), u32 n | section 2: n values of n8 bytes
 
-Values are little-endian and *canonical* (not Montgomery): wire 0 is the constant 1, then public outputs, public
-inputs, private inputs, internal wires. Other provers read a cut witness as zeros and hand out an invalid proof; here each
-way to be wrong has its own error. This module checks the frame and the header only. That each value is below r, and
-that wire 0 is one, is checked where the values are copied (`backend.cpu.copy_witness`), in native threads.
+Values are little-endian and *canonical* (not Montgomery): wire 0 is the constant 1, then public outputs,
+public inputs, private inputs, internal wires. Other provers read a cut witness as zeros and hand out an
+invalid proof; here each way to be wrong has its own error. This module checks the frame and the header only.
+That each value is below r, and that wire 0 is one, is checked where the values are copied
+(`backend.cpu.copy_witness`), in native threads.
 Life of data: the values are a window of the mapped file, closed by whoever opened it; nothing is copied here.
 """
 
@@ -40,7 +41,8 @@ class WitnessHeader:
         """Raise InvalidWitness unless this witness has the curve and the length of a circuit."""
         if self.curve != curve:
             raise InvalidWitness(
-                f"{self.path}: expected a witness over {curve} (circuit {circuit}), found one over {self.curve}"
+                f"{self.path}: expected a witness over {curve} (circuit {circuit}), "
+                f"found one over {self.curve}"
             )
         if self.n_wires != n_wires:
             raise InvalidWitness(
@@ -49,7 +51,9 @@ class WitnessHeader:
 
 
 class WitnessFile:
-    """A mapped witness. `values`: n_wires x 32 bytes, little-endian, canonical if valid (NOT yet range-checked)."""
+    """A mapped witness. `values`: n_wires x 32 bytes, little-endian, canonical if valid (NOT yet range-
+    checked).
+    """
 
     def __init__(self, header: WitnessHeader, values: memoryview, container: iden3.Container):
         self.header = header
@@ -71,7 +75,9 @@ class WitnessFile:
 
 
 def map(path: str | os.PathLike[str]) -> WitnessFile:
-    """Map a witness file and check frame, header and lengths. Raises MalformedFile, InvalidWitness, InvalidInput."""
+    """Map a witness file and check frame, header and lengths. Raises MalformedFile, InvalidWitness,
+    InvalidInput.
+    """
     container = iden3.open_container(path, MAGIC, VERSION, NAMES)
     try:
         header = _header(container)
@@ -113,7 +119,9 @@ def _header(container: iden3.Container) -> WitnessHeader:
 
 
 def write(path: str | os.PathLike[str], curve: str, values: Iterable[int]) -> None:
-    """Write a witness file from plain ints. Raises InvalidWitness, naming the wire, for a value outside [0, r)."""
+    """Write a witness file from plain ints. Raises InvalidWitness, naming the wire, for a value outside [0,
+    r).
+    """
     r = names.scalar_prime(curve)
     pieces: list[bytes] = []
     for wire, value in enumerate(values):

@@ -1,7 +1,7 @@
 """snarkjs, the other side of every conformance test: installed once into a cache, called in batches.
 
-Starting node and snarkjs takes about half a second, so tests hand over lists of calls. The cache lies outside the
-repository: $XDG_CACHE_HOME/cuzkd (or ~/.cache/cuzkd)/snarkjs-VERSION.
+Starting node and snarkjs takes about half a second, so tests hand over lists of calls. The cache lies outside
+the repository: $XDG_CACHE_HOME/cuzkd (or ~/.cache/cuzkd)/snarkjs-VERSION.
 """
 
 from __future__ import annotations

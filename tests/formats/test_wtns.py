@@ -62,7 +62,11 @@ def test_fit_to_a_circuit():
         ({"n8": 48}, MalformedFile, r"section 1 \(header\): expected values of n8 = 32 bytes, found n8 = 48"),
         ({"prime": R + 2}, InvalidWitness, rf"expected the prime r of bn254 or bls12_381, found {R + 2}"),
         ({"n": 0}, MalformedFile, "found 0 values"),
-        ({"n": 4}, MalformedFile, r"section 2 \(values\): expected 128 bytes \(4 values of 32 bytes .*\), found 96"),
+        (
+            {"n": 4},
+            MalformedFile,
+            r"section 2 \(values\): expected 128 bytes \(4 values of 32 bytes .*\), found 96",
+        ),
         ({"n": 2}, MalformedFile, "expected 64 bytes"),
         ({"n": 2**32 - 1}, MalformedFile, "expected 137438953440 bytes"),
         ({"values": b""}, MalformedFile, "expected 96 bytes .* found 0"),
