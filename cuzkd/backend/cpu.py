@@ -1,0 +1,275 @@
+"""The CPU backend: the protocol over the native module, and the host services that every machine uses.
+
+Problem: one proof is six transforms and five multi-scalar sums; synthesis, setup and verification need native speed too.
+Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It works in
+place: the quotient overwrites a, b and c, so a partition needs three domain-sized vectors and no fourth.
+Life: upload() only remembers the arrays; Run.result() does the work in the calling thread and the native pool.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
+from cuzkd.errors import InvalidKey
+from cuzkd.kernels import _native
+
+LIMBS = {"bn254": {"fr": 4, "fq": 4}, "bls12_381": {"fr": 4, "fq": 6}}
+
+
+def _element_shape(curve: str, fld: str) -> tuple[int, ...]:
+    return (2, LIMBS[curve]["fq"]) if fld == "fq2" else (LIMBS[curve][fld],)
+
+
+def _point_shape(curve: str, group: str) -> tuple[int, ...]:
+    return (2, *_element_shape(curve, "fq" if group == "g1" else "fq2"))
+
+
+@contextmanager
+def _matrix_errors() -> Iterator[None]:
+    try:
+        yield
+    except IndexError as error:
+        raise InvalidKey(str(error)) from None
+
+
+# -- host services -------------------------------------------------------------------------------------------------
+
+
+def set_threads(n: int) -> None:
+    """Width of the native pool of this process, the calling thread included."""
+    _native.set_threads(n)
+
+
+def threads() -> int:
+    """Width of the native pool; at start the number of processors that this process may use."""
+    return int(_native.threads())
+
+
+def copy_witness(curve: str, raw: Any, out: U64) -> int:
+    """Copy n 32-byte little-endian integers into out uint64[n, 4], checking each as it passes.
+
+    raw: any buffer of exactly 32 n bytes, at any alignment. Returns the index of the first element >= r, or -1;
+    after an index the rest of `out` may not have been written.
+    """
+    return int(_native.copy_witness(curve, np.frombuffer(raw, dtype=np.uint8), out))
+
+
+def spmv_into(curve: str, matrix: SparseMatrix, z: U64, out: U64, row_begin: int, row_end: int) -> None:
+    """Rows [row_begin, row_end) of matrix . z into the same rows of out (Montgomery). z: CANONICAL [n_cols, 4].
+
+    Raises InvalidKey when an index of the matrix is out of bounds; rows may then have been written.
+    """
+    if len(z) != matrix.n_cols:
+        raise ValueError(f"z: expected {matrix.n_cols} rows, got {len(z)}")
+    with _matrix_errors():
+        _native.spmv(
+            curve, matrix.row_ptr, matrix.cols, matrix.coeff, matrix.table, z, out, row_begin, row_end
+        )
+
+
+def first_mismatch(curve: str, a: U64, b: U64, c: U64, begin: int, end: int) -> int:
+    """First row in [begin, end) with a * b != c, or -1. Montgomery [rows, 4]."""
+    return int(_native.first_mismatch(curve, a, b, c, begin, end))
+
+
+def fixed_base_mul(curve: str, group: str, scalars: U64) -> U64:
+    """scalars (CANONICAL [n, 4]) times the group's generator, affine."""
+    out = np.empty((len(scalars), *_point_shape(curve, group)), np.uint64)
+    _native.fixed_base_mul(curve, group, scalars, out)
+    return out
+
+
+def check_points(curve: str, group: str, points: U64, subgroup: bool = False) -> int:
+    """First point with a coordinate >= q, off the curve, or (subgroup) not of order r; -1 when all are good.
+
+    Infinity (all zero) is good. The order is checked by a product with r: about 0.1 ms a point.
+    """
+    return int(_native.check_points(curve, group, points, subgroup))
+
+
+def pairing_check(curve: str, g1: U64, g2: U64) -> bool:
+    """Is the product of e(g1_i, g2_i) one? Affine [n, 2, L] and [n, 2, 2, L], on the curve and of order r (unchecked)."""
+    return bool(_native.pairing_check(curve, g1, g2))
+
+
+def pairing(curve: str, p: U64, q: U64) -> U64:
+    """e(p, q) for p [2, L], q [2, 2, L], as U64[12, L] CANONICAL.
+
+    Element k is the coefficient of w^k in Fq[w]/(w^12 - 18 w^6 + 82) (bn254) or (w^12 - 2 w^6 + 2) (bls12_381), raised
+    to exactly (q^12 - 1)/r: the same value as py_ecc's.
+    """
+    out = np.empty((12, LIMBS[curve]["fq"]), np.uint64)
+    _native.pairing(curve, p[None], q[None], out)
+    return out
+
+
+# -- the backend ---------------------------------------------------------------------------------------------------
+
+
+class CpuKey:
+    """A key as the CPU uses it: the caller's arrays themselves (often a mapped file). Nothing is copied."""
+
+    def __init__(self, arrays: KeyArrays) -> None:
+        self.arrays = arrays
+        points = (arrays.a_g1, arrays.b_g1, arrays.b_g2, arrays.l_g1, arrays.h_g1)
+        self.resident_bytes = sum(p.nbytes for p in points)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class CpuUpload:
+    """One partition's vectors, remembered until result()."""
+
+    def __init__(self, key: CpuKey, a: U64, b: U64, c: U64, z: U64) -> None:
+        self.key, self.a, self.b, self.c, self.z = key, a, b, c, z
+
+    def wait(self) -> None:
+        """Nothing travels."""
+
+
+class CpuRun:
+    """One proof, done when result() is called."""
+
+    def __init__(self, upload: CpuUpload) -> None:
+        self._upload = upload
+        self._sums: MsmSums | None = None
+
+    def result(self) -> MsmSums:
+        if self._sums is None:
+            self._sums = self._prove()
+        return self._sums
+
+    def _prove(self) -> MsmSums:
+        up, key = self._upload, self._upload.key.arrays
+        phases: dict[str, float] = {}
+
+        def timed(phase: str, work: Callable[..., Any], *args: Any) -> Any:
+            start = time.perf_counter()
+            value = work(*args)
+            phases[phase] = phases.get(phase, 0.0) + time.perf_counter() - start
+            return value
+
+        def msm(group: str, bases: U64, scalars: Any, first: int = 0) -> U64:
+            out = np.empty(_point_shape(key.curve, group), np.uint64)
+            _native.msm(key.curve, group, bases, scalars, first, out)
+            return out
+
+        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family)
+        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z)
+        quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a)
+        return MsmSums(
+            h_g1=timed("msm_h", msm, "g1", key.h_g1, quotient),
+            l_g1=timed("msm_l", msm, "g1", key.l_g1, witness, key.n_public + 1),
+            a_g1=timed("msm_a", msm, "g1", key.a_g1, witness),
+            b_g1=timed("msm_b_g1", msm, "g1", key.b_g1, witness),
+            b_g2=timed("msm_b_g2", msm, "g2", key.b_g2, witness),
+            phases_s=phases,
+        )
+
+
+class CpuBackend:
+    """`backend.protocol.Backend` on the processor. `scratch_c`: the third vector is working space."""
+
+    name = "cpu"
+    device = "cpu"
+    in_place = True
+    scratch_c = True
+
+    def __init__(self) -> None:
+        self.device_name = _processor_name()
+
+    def vector_rows(self, key: KeyArrays) -> int:
+        return key.domain
+
+    def load_key(self, key: KeyArrays) -> CpuKey:
+        check_key(key)
+        return CpuKey(key)
+
+    def upload(self, key: CpuKey, a: U64, b: U64, c: U64 | None, z: U64) -> CpuUpload:
+        if c is None:
+            raise ValueError("c: the cpu backend needs a third vector of working space")
+        rows = key.arrays.domain
+        for name, vector, n in (("a", a, rows), ("b", b, rows), ("c", c, rows), ("z", z, key.arrays.n_wires)):
+            if vector.shape != (n, 4):
+                raise ValueError(f"{name}: expected shape {(n, 4)}, got {vector.shape}")
+        return CpuUpload(key, a, b, c, z)
+
+    def launch(self, upload: CpuUpload) -> CpuRun:
+        return CpuRun(upload)
+
+    def close(self) -> None:
+        """Nothing is held; the native pool belongs to the process."""
+
+    def field_op(self, curve: str, fld: str, op: str, a: U64, b: U64 | None = None) -> U64:
+        out = np.empty((len(a), *_element_shape(curve, fld)), np.uint64)
+        _native.field_op(curve, fld, op, a, b, out)
+        return out
+
+    def point_op(self, curve: str, group: str, op: str, p: U64, q: U64 | None = None) -> U64:
+        out = np.empty((len(p), *_point_shape(curve, group)), np.uint64)
+        _native.point_op(curve, group, op, p, q, out)
+        return out
+
+    def scalar_mul(self, curve: str, group: str, points: U64, scalars: U64) -> U64:
+        out = np.empty((len(points), *_point_shape(curve, group)), np.uint64)
+        _native.scalar_mul(curve, group, points, scalars, out)
+        return out
+
+    def ntt(
+        self, curve: str, values: U64, root_family: int, *, inverse: bool = False, shift: int | None = None
+    ) -> U64:
+        words = (1 if shift is None else shift).to_bytes(32, "little")
+        out = values.copy()
+        _native.ntt(curve, out, root_family, inverse, np.frombuffer(words, np.uint64).reshape(1, 4))
+        return out
+
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
+        h = a.copy()
+        _native.quotient(curve, h, b.copy(), np.empty_like(h), root_family)
+        return h
+
+    def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:
+        out = np.empty(_point_shape(curve, group), np.uint64)
+        _native.msm(curve, group, bases, _native.prepare_scalars(curve, scalars), 0, out)
+        return out
+
+    def spmv(self, curve: str, matrix: SparseMatrix, z: U64) -> U64:
+        out = np.empty((matrix.n_rows, 4), np.uint64)
+        spmv_into(curve, matrix, z, out, 0, matrix.n_rows)
+        return out
+
+
+def check_key(key: KeyArrays) -> None:
+    """Shapes must agree with the counts before native code sees them."""
+    if key.reduction != "circom":
+        raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")
+    expected = {
+        "a_g1": (key.n_wires, "g1"),
+        "b_g1": (key.n_wires, "g1"),
+        "b_g2": (key.n_wires, "g2"),
+        "l_g1": (key.n_wires - key.n_public - 1, "g1"),
+        "h_g1": (key.domain, "g1"),
+    }
+    for name, (n, group) in expected.items():
+        shape = getattr(key, name).shape
+        if shape != (n, *_point_shape(key.curve, group)):
+            raise InvalidKey(f"{name}: expected shape {(n, *_point_shape(key.curve, group))}, got {shape}")
+
+
+def _processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

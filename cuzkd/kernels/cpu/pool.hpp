@@ -1,0 +1,139 @@
+// pool.hpp - the one pool of native threads of this process.
+//
+// Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
+// Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
+// brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
+// Width counts the caller: width n keeps n - 1 workers. Nothing spins. The pool is never destroyed: at exit the
+// operating system ends the workers, and no task can be running then.
+#pragma once
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+class Pool {
+public:
+    static Pool& instance() {
+        static Pool* pool = new Pool(default_width());
+        return *pool;
+    }
+
+    // Processors that this process may run on.
+    static int default_width() {
+        cpu_set_t set;
+        if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+        return std::max(1u, std::thread::hardware_concurrency());
+    }
+
+    int width() const { return width_.load(); }
+
+    // Waits for surplus workers to finish their task. Jobs in flight go on.
+    void set_width(int width) {
+        std::lock_guard<std::mutex> resizing(resize_);
+        std::vector<std::thread> leaving;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            width_ = width;
+            while (static_cast<int>(workers_.size()) > width - 1) {
+                leaving.push_back(std::move(workers_.back()));
+                workers_.pop_back();
+            }
+            while (static_cast<int>(workers_.size()) < width - 1) {
+                int rank = static_cast<int>(workers_.size()) + 1;
+                workers_.emplace_back([this, rank] { work(rank); });
+            }
+        }
+        wake_.notify_all();
+        for (auto& worker : leaving) worker.join();
+    }
+
+    // Calls task(i) once for every i < n, on any threads, in any order; returns when all have ended. The first exception
+    // that a task throws is thrown again here, after the others have ended.
+    void run(size_t n, const std::function<void(size_t)>& task) {
+        if (n == 0) return;
+        auto job = std::make_shared<Job>(n, task);
+        if (n > 1 && width_.load() > 1) {
+            {
+                std::lock_guard<std::mutex> lock(mutex_);
+                jobs_.push_back(job);
+            }
+            wake_.notify_all();
+        }
+        job->help();
+        std::unique_lock<std::mutex> lock(mutex_);
+        forget(job);
+        job->ended.wait(lock, [&] { return job->done.load() == n; });
+        if (job->error) std::rethrow_exception(job->error);
+    }
+
+private:
+    struct Job {
+        const size_t n;
+        const std::function<void(size_t)>& task;  // outlives the job: run() returns after the last call
+        std::atomic<size_t> next{0}, done{0};
+        std::mutex error_mutex;
+        std::exception_ptr error;
+        std::condition_variable ended;
+
+        Job(size_t n, const std::function<void(size_t)>& task) : n(n), task(task) {}
+
+        // Works until no index is left; true when this call ended the last task.
+        bool help() {
+            bool last = false;
+            for (size_t i; (i = next.fetch_add(1)) < n;) {
+                try {
+                    task(i);
+                } catch (...) {
+                    std::lock_guard<std::mutex> lock(error_mutex);
+                    if (!error) error = std::current_exception();
+                }
+                last = done.fetch_add(1) + 1 == n;
+            }
+            return last;
+        }
+    };
+
+    explicit Pool(int width) { set_width(width); }
+
+    void forget(const std::shared_ptr<Job>& job) {
+        auto it = std::find(jobs_.begin(), jobs_.end(), job);
+        if (it != jobs_.end()) jobs_.erase(it);
+    }
+
+    void work(int rank) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return rank >= width_ || !jobs_.empty(); });
+            if (rank >= width_) return;
+            std::shared_ptr<Job> job = jobs_.front();
+            lock.unlock();
+            bool last = job->help();
+            lock.lock();
+            forget(job);
+            if (last) job->ended.notify_all();
+        }
+    }
+
+    std::mutex resize_, mutex_;  // lock order: resize_, mutex_, Job::error_mutex
+    std::condition_variable wake_;
+    std::deque<std::shared_ptr<Job>> jobs_;
+    std::vector<std::thread> workers_;
+    std::atomic<int> width_{1};
+};
+
+// Calls body(begin, end) over [0, n) cut into chunks of at least `grain`, about four per thread.
+template <class Body>
+void parallel_ranges(size_t n, size_t grain, Body body) {
+    Pool& pool = Pool::instance();
+    size_t pieces = std::min(std::max<size_t>(1, n / std::max<size_t>(1, grain)), size_t(4) * pool.width());
+    pool.run(n == 0 ? 0 : pieces, [&](size_t i) { body(n * i / pieces, n * (i + 1) / pieces); });
+}

@@ -1,0 +1,168 @@
+// transform.hpp - number-theoretic transforms on the CPU: how the networks of ntt.cuh are walked by threads and caches.
+//
+// The first radix-4 layers run over the whole vector, columns shared among threads, until there are enough blocks;
+// each block then is one task that goes on alone, depth first, so that it ends inside a cache.
+// The circom quotient joins the end of one transform with the start of the next: a block of coefficients is finished,
+// moved to the coset and taken up again by the same task.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "cpu/domain.hpp"
+#include "cpu/pool.hpp"
+#include "ntt.cuh"
+
+template <class Fr>
+class Transform {
+public:
+    explicit Transform(const Domain<Fr>& domain) : d_(domain), n_(size_t(1) << domain.log_n) {}
+
+    // In place on each of `arrays` (n elements): down network, finish(array, begin, end) on every range, up network
+    // where `both`. Without `both`: natural order in, bit-reversed out, times n.
+    template <class Finish>
+    void down_then(const std::vector<Fr*>& arrays, bool both, Finish finish) const {
+        size_t size = n_;
+        for (; more_layers(size, arrays.size()); size /= 4)
+            layer(arrays, size, [&](Fr* x, size_t q, size_t k, size_t b, size_t e) { down4(x, q, k, b, e); });
+        size_t blocks = n_ / size;
+        Pool::instance().run(blocks * arrays.size(), [&](size_t task) {
+            size_t k = task % blocks, begin = k * size;
+            Fr* x = arrays[task / blocks];
+            down_block(x + begin, size, k);
+            finish(x, begin, begin + size);
+            if (both) up_block(x + begin, size, k);
+        });
+        if (both) up_layers(arrays, size);
+    }
+
+    // In place: bit-reversed order in, natural out.
+    void up(Fr* x) const {
+        std::vector<Fr*> arrays{x};
+        size_t size = n_;
+        while (more_layers(size, 1)) size /= 4;
+        Pool::instance().run(n_ / size, [&](size_t k) { up_block(x + k * size, size, k); });
+        up_layers(arrays, size);
+    }
+
+private:
+    static constexpr size_t LEAF = 2048;  // elements that a block walks layer by layer instead of depth first
+
+    bool more_layers(size_t size, size_t n_arrays) const {
+        size_t threads = Pool::instance().width();
+        return threads > 1 && size >= 1024 && n_arrays * (n_ / size) < 4 * threads;
+    }
+
+    void up_layers(const std::vector<Fr*>& arrays, size_t size) const {
+        while (size < n_) {
+            size *= 4;
+            layer(arrays, size, [&](Fr* x, size_t q, size_t k, size_t b, size_t e) { up4(x, q, k, b, e); });
+        }
+    }
+
+    // One radix-4 layer on blocks of `size`, over all arrays; the columns of a block are cut into pieces.
+    template <class Step>
+    void layer(const std::vector<Fr*>& arrays, size_t size, Step step) const {
+        size_t quarter = size / 4, blocks = n_ / size, pieces = std::max<size_t>(1, quarter / 256);
+        pieces = std::min<size_t>(pieces, size_t(4) * Pool::instance().width());
+        Pool::instance().run(arrays.size() * blocks * pieces, [&](size_t task) {
+            size_t piece = task % pieces, k = task / pieces % blocks;
+            step(arrays[task / pieces / blocks] + k * size, quarter, k, quarter * piece / pieces,
+                 quarter * (piece + 1) / pieces);
+        });
+    }
+
+    void down4(Fr* x, size_t q, size_t k, size_t begin, size_t end) const {
+        const Fr *t = d_.down.data(), u1 = t[2 * k + 1];
+        if (k == 0) {
+            for (size_t j = begin; j < end; ++j) radix4_down_first(x[j], x[j + q], x[j + 2 * q], x[j + 3 * q], u1);
+        } else {
+            const Fr t0 = t[k], u0 = t[2 * k];
+            for (size_t j = begin; j < end; ++j)
+                radix4_down(x[j], x[j + q], x[j + 2 * q], x[j + 3 * q], t0, u0, u1);
+        }
+    }
+
+    void up4(Fr* x, size_t q, size_t k, size_t begin, size_t end) const {
+        const Fr *t = d_.up.data(), u1 = t[2 * k + 1];
+        if (k == 0) {
+            for (size_t j = begin; j < end; ++j) radix4_up_first(x[j], x[j + q], x[j + 2 * q], x[j + 3 * q], u1);
+        } else {
+            const Fr t0 = t[k], u0 = t[2 * k];
+            for (size_t j = begin; j < end; ++j) radix4_up(x[j], x[j + q], x[j + 2 * q], x[j + 3 * q], t0, u0, u1);
+        }
+    }
+
+    // All layers inside block k of `size` elements at x.
+    void down_block(Fr* x, size_t size, size_t k) const {
+        if (size > LEAF) {
+            down4(x, size / 4, k, 0, size / 4);
+            for (size_t i = 0; i < 4; ++i) down_block(x + i * (size / 4), size / 4, 4 * k + i);
+            return;
+        }
+        size_t s = size, first = k;
+        for (; s >= 4; s /= 4, first *= 4)
+            for (size_t i = 0; i < size / s; ++i) down4(x + i * s, s / 4, first + i, 0, s / 4);
+        if (s == 2)
+            for (size_t i = 0; i < size / 2; ++i) butterfly_down(x[2 * i], x[2 * i + 1], d_.down[first + i]);
+    }
+
+    void up_block(Fr* x, size_t size, size_t k) const {
+        if (size > LEAF) {
+            for (size_t i = 0; i < 4; ++i) up_block(x + i * (size / 4), size / 4, 4 * k + i);
+            up4(x, size / 4, k, 0, size / 4);
+            return;
+        }
+        size_t s = size;
+        while (s >= 4) s /= 4;
+        if (s == 2)
+            for (size_t i = 0; i < size / 2; ++i)
+                butterfly_up(x[2 * i], x[2 * i + 1], d_.up[k * (size / 2) + i]);
+        for (s *= 4; s <= size; s *= 4)
+            for (size_t i = 0; i < size / s; ++i) up4(x + i * s, s / 4, k * (size / s) + i, 0, s / 4);
+    }
+
+    const Domain<Fr>& d_;
+    size_t n_;
+};
+
+// In place: a, b Montgomery values on the domain; c working space. Afterwards a holds the circom quotient scalars
+// h_i = (A B - C)(w_2n^(2i+1)), CANONICAL, with C the interpolation of a o b; b and c hold rubbish.
+template <class Fr>
+void circom_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+    size_t n = size_t(1) << log_n;
+    auto coset = OddCoset<Fr>::get(nqr, log_n);
+    parallel_ranges(n, 2048, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) c[i] = a[i] * b[i];
+    });
+    Transform<Fr>(*coset->domain).down_then({a, b, c}, true, [&](Fr* x, size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) x[i] = x[i] * coset->factor[i];
+    });
+    parallel_ranges(n, 2048, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) a[i] = (a[i] * b[i] - c[i]).to_canonical();
+    });
+}
+
+// In place, natural order in and out. forward: coefficients -> values on shift * <w>; inverse: the way back.
+template <class Fr>
+void plain_transform(Fr* x, int log_n, uint64_t nqr, bool inverse, Fr shift) {
+    size_t n = size_t(1) << log_n;
+    auto domain = Domain<Fr>::get(nqr, log_n);
+    auto reorder = [&] {
+        for (size_t i = 0; i < n; ++i) {
+            size_t j = reverse_bits(static_cast<uint32_t>(i), log_n);
+            if (i < j) std::swap(x[i], x[j]);
+        }
+    };
+    auto scale = [&](Fr factor, const Fr& ratio) {
+        for (size_t i = 0; i < n; ++i, factor = factor * ratio) x[i] = x[i] * factor;
+    };
+    if (inverse) {
+        Transform<Fr>(*domain).down_then({x}, false, [](Fr*, size_t, size_t) {});
+        reorder();
+        scale(small<Fr>(n).inv(), shift.inv());
+    } else {
+        scale(Fr::one(), shift);
+        reorder();
+        Transform<Fr>(*domain).up(x);
+    }
+}
