@@ -122,6 +122,7 @@ class CudaRun:
         if upload.buffers is None or not key.bases:
             raise errors.Unavailable("nothing to launch: the upload was proved already, or its key closed")
         vectors, scalars = upload.buffers
+        self._backend = backend
         self._curve = arrays.curve
         self._device = device
         self._upload = upload
@@ -173,23 +174,11 @@ class CudaRun:
         for name, plan, points in zip(QUERIES, self._plans, self._device_points, strict=True):
             group = "g2" if name == "b_g2" else "g1"
             words = np.frombuffer(self._host, np.uint64, points.nbytes // 8, at)
-            found[name] = combine(self._curve, group, plan, words)
+            found[name] = self._backend.combine(self._curve, group, plan, words)
             at += points.nbytes
         h2d = elapsed_s(self._upload.began, self._upload.landed)
         phases = {"h2d": h2d, **self._clock.seconds()}
         return MsmSums(**found, phases_s=phases, h2d_bytes=self._upload.h2d_bytes)
-
-
-def combine(curve: str, group: str, plan: Plan, words: U64) -> U64:
-    """sum of 2^(c v) window_v, plus the units: what Sums.run left of one sum, as one affine point."""
-    lq = coordinate_bytes(curve, "g1") // 8
-    shape = (2, lq) if group == "g1" else (2, 2, lq)
-    points = words.reshape(plan.windows + 1, *shape).copy()
-    r = CURVES[curve].r
-    weights = [pow(2, plan.window_bits * v, r) for v in range(plan.windows)] + [1]
-    scalars = np.frombuffer(b"".join(w.to_bytes(32, "little") for w in weights), np.uint64).reshape(-1, 4)
-    out: U64 = cpu.CpuBackend().msm(curve, group, points, scalars)
-    return out
 
 
 class CudaBackend:
@@ -203,6 +192,7 @@ class CudaBackend:
         self.gpu = Device(index, cache_dir)
         self.device = self.gpu.uuid
         self.device_name = self.gpu.name
+        self._host = cpu.CpuBackend()
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}
         self._sums: dict[str, Sums] = {}
@@ -216,6 +206,19 @@ class CudaBackend:
         with self._lock:
             return self._sums.setdefault(curve, Sums(self.gpu, curve))
 
+    def combine(self, curve: str, group: str, plan: Plan, words: U64) -> U64:
+        """What Sums.run left of one sum, as one affine point: the sum of 2^(c v) window_v, plus the units.
+
+        words: plan.windows + 1 affine points. Done on the host, whose processors double points far sooner.
+        """
+        lq = coordinate_bytes(curve, "g1") // 8
+        shape = (2, lq) if group == "g1" else (2, 2, lq)
+        points = words.reshape(plan.windows + 1, *shape).copy()
+        r = CURVES[curve].r
+        weights = [pow(2, plan.window_bits * v, r) for v in range(plan.windows)] + [1]
+        scalars = np.frombuffer(b"".join(w.to_bytes(32, "little") for w in weights), np.uint64)
+        return self._host.msm(curve, group, points, scalars.reshape(-1, 4))
+
     # -- proving --
 
     def vector_rows(self, key: KeyArrays) -> int:
@@ -225,8 +228,9 @@ class CudaBackend:
         """Also compiles what a proof on its curve runs and makes its domain's tables, so that no proof waits
         for them.
 
-        Exhausted when the device has too little memory left.
+        InvalidKey when its shapes disagree, Exhausted when the device has too little memory left.
         """
+        cpu.check_key(key)
         with self.gpu.guard():
             self.gpu.load(nvrtc.proving_modules(key.curve))
             self.transforms(key.curve, key.root_family).prepare(key.log_domain)
@@ -295,4 +299,4 @@ class CudaBackend:
             plan, (points,) = self.sums(curve).run(
                 self.gpu.put(scalars), len(scalars), [query], lambda _: None
             )
-            return combine(curve, group, plan, self.gpu.get(points, (points.nbytes // 8,)))
+            return self.combine(curve, group, plan, self.gpu.get(points, (points.nbytes // 8,)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cuzkd import errors
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Device, blocks
 from cuzkd.backend.protocol import U64, SparseMatrix
@@ -48,8 +49,13 @@ def scalar_mul(device: Device, curve: str, group: str, points: U64, scalars: U64
 
 
 def spmv(device: Device, curve: str, matrix: SparseMatrix, z: U64) -> U64:
-    """See Backend.spmv."""
+    """See Backend.spmv. InvalidKey when an index is out of bounds: a kernel would read beyond its arrays."""
     n = matrix.n_rows
+    rows = matrix.row_ptr
+    bounded = len(z) == matrix.n_cols and rows[0] == 0 and rows[-1] == len(matrix.cols) == len(matrix.coeff)
+    columns = not (matrix.cols >= matrix.n_cols).any() and not (matrix.coeff >= len(matrix.table)).any()
+    if not bounded or not columns or (rows[1:] < rows[:-1]).any():
+        raise errors.InvalidKey(f"matrix of {n} rows and {matrix.n_cols} columns: an index is out of bounds")
     out = device.scratch(32 * n)
     parts = [device.put(part) for part in (matrix.row_ptr, matrix.cols, matrix.coeff, matrix.table, z)]
     args = (*parts, out, np.uint64(n))

@@ -1,0 +1,72 @@
+"""What the tests of the device share. They run with `pytest -m gpu` on a machine that has one."""
+
+import numpy as np
+import pytest
+
+from cuzkd.backend.protocol import KeyArrays
+from cuzkd.curves.params import CURVES
+
+
+@pytest.fixture(scope="session")
+def gpu():
+    """The backend on the first GPU. Imported here: other machines have no CuPy to import."""
+    from cuzkd.backend.cuda import CudaBackend
+
+    backend = CudaBackend()
+    yield backend
+    backend.close()
+
+
+def field_elements(rng, curve, n, share_small=0.5):
+    """uint64[n, 4] below r, a share of them 0 or 1, as in a real witness."""
+    r = CURVES[curve].r
+    values = [int.from_bytes(rng.bytes(32), "little") % r for _ in range(n)]
+    small = rng.random(n) < share_small
+    values = [int(rng.integers(2)) if s else v for s, v in zip(small, values, strict=True)]
+    return np.frombuffer(b"".join(v.to_bytes(32, "little") for v in values), np.uint64).reshape(n, 4).copy()
+
+
+def random_key(curve, log_domain, n_wires, n_public, n_rows, seed=1):
+    """Shapes of a key with points that have no further meaning; some at infinity."""
+    from cuzkd.backend import cpu
+
+    rng = np.random.default_rng(seed)
+
+    def points(group, n):
+        out = cpu.fixed_base_mul(curve, group, field_elements(rng, curve, n, 0))
+        out[rng.random(n) < 0.1] = 0
+        return out
+
+    return KeyArrays(
+        curve=curve, root_family=5, reduction="circom", log_domain=log_domain,
+        n_wires=n_wires, n_public=n_public, n_rows=n_rows,
+        a_g1=points("g1", n_wires), b_g1=points("g1", n_wires), b_g2=points("g2", n_wires),
+        l_g1=points("g1", n_wires - n_public - 1), h_g1=points("g1", 1 << log_domain),
+    )  # fmt: skip
+
+
+def random_vectors(key, seed):
+    """a, b with as many rows as synthesis makes, and z."""
+    rng = np.random.default_rng(seed)
+    rows = key.n_rows or key.domain
+    return (
+        field_elements(rng, key.curve, rows),
+        field_elements(rng, key.curve, rows),
+        field_elements(rng, key.curve, key.n_wires, 0.8),
+    )
+
+
+def cpu_sums(key, a, b, z):
+    """The same partition by the CPU backend, in vectors of its own."""
+    from cuzkd.backend.cpu import CpuBackend
+
+    backend = CpuBackend()
+    padded = [np.zeros((key.domain, 4), np.uint64) for _ in range(3)]
+    for vector, part in zip(padded, (a, b), strict=False):
+        vector[: len(part)] = part
+    return backend.launch(backend.upload(backend.load_key(key), *padded, z)).result()
+
+
+def assert_same_sums(got, expected):
+    for name in ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1"):
+        assert np.array_equal(getattr(got, name), getattr(expected, name)), name

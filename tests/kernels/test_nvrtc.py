@@ -1,0 +1,73 @@
+"""Every CUDA module compiles to machine code without a GPU. Needs an NVRTC library (extras cuda12, cuda13)."""
+
+import shutil
+
+import pytest
+
+from cuzkd import errors
+from cuzkd.backend import nvrtc
+
+ELF = b"\x7fELF"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    try:
+        return nvrtc.version()
+    except errors.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return nvrtc.CubinCache("sm_90", tmp_path_factory.mktemp("cubins"))
+
+
+def test_every_module_compiles(cache):
+    modules = nvrtc.all_modules()
+    sources = {path.stem for path in nvrtc.KERNELS.glob("gpu/*.cu")}
+    assert {m.source for m in modules} == sources
+    paths = cache.get_all(modules, threads=2)
+    assert len(set(paths.values())) == len(modules)
+    assert all(path.read_bytes().startswith(ELF) for path in paths.values())
+
+
+def test_older_cards_too():
+    assert nvrtc.compile_module(nvrtc.Module("digits", "bls12_381"), "sm_80").startswith(ELF)
+
+
+def test_compiled_code_is_used_again_until_a_source_changes(cache, monkeypatch, tmp_path):
+    module = nvrtc.Module("rows", "bn254")
+    path = cache.get(module)
+    made = path.stat().st_mtime_ns
+    assert cache.get(module) == path and path.stat().st_mtime_ns == made
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+    copy = tmp_path / "kernels"
+    shutil.copytree(nvrtc.KERNELS, copy, ignore=shutil.ignore_patterns("*.so", "cpu", "__pycache__"))
+    with (copy / "sparse.cuh").open("a") as header:  # reached through an include only
+        header.write("// one line more\n")
+    monkeypatch.setattr(nvrtc, "KERNELS", copy)
+    nvrtc.source_digest.cache_clear()
+    try:
+        assert cache.path(module) != path
+    finally:
+        monkeypatch.undo()
+        nvrtc.source_digest.cache_clear()
+    assert cache.path(module) == path
+
+
+def test_an_error_shows_options_and_numbered_source(monkeypatch, tmp_path):
+    source = tmp_path / "gpu" / "broken.cu"
+    source.parent.mkdir()
+    source.write_text('extern "C" __global__ void k() {\n    nonsense;\n}\n')
+    monkeypatch.setattr(nvrtc, "KERNELS", tmp_path)
+    nvrtc.source_digest.cache_clear()
+    try:
+        with pytest.raises(errors.Unavailable) as caught:
+            nvrtc.compile_module(nvrtc.Module("broken", "bn254"), "sm_90")
+    finally:
+        monkeypatch.undo()
+        nvrtc.source_digest.cache_clear()
+    message = str(caught.value)
+    assert "nonsense" in message and "-DCUZKD_CURVE=Bn254" in message and "   2     nonsense;" in message
