@@ -1,1 +1,3 @@
 """cuzkd: a Groth16 proving daemon. Start reading at ARCHITECTURE.md, beside this file."""
+
+__version__ = "0.1.0"

@@ -38,7 +38,7 @@ class Access:
 
 
 class Client:
-    """Speaks to the daemon at address ("unix://PATH" or "HOST:PORT"). A context manager; safe between threads."""
+    """Speaks to the daemon at address ("unix://PATH" or "HOST:PORT"). Threads may share one."""
 
     def __init__(self, address: str, access: Access | None = None) -> None:
         self.address = address
@@ -57,7 +57,7 @@ class Client:
             self._channel = grpc.secure_channel(target, credentials, options=limits)
             self._metadata = (("authorization", f"Bearer {access.token}"),)
         self._stub = rpc.ProvingEngineStub(self._channel)
-        self._limits: pb.GetStatusResponse | None = None
+        self._stream_above_bytes: int | None = None
 
     def submit(
         self,
@@ -67,14 +67,21 @@ class Client:
         request_id: str = "",
         priority: int = pb.PRIORITY_UNSPECIFIED,
     ) -> str:
-        """Submit a job of one partition for each witness (.wtns file or its content). Returns the job's id."""
+        """Submit a job: one partition for each witness (.wtns file or its content). Returns the job's id.
+
+        Witnesses travel inside the request up to the daemon's limit in all, the others by Upload.
+        """
         request = pb.SubmitProofRequest(request_id=request_id, circuit_id=circuit, priority=priority)
+        inline_bytes = 0
         for witness in witnesses:
-            request.partitions.append(self._partition(witness))
-        if request.ByteSize() > self._limit().max_message_bytes:
-            raise InvalidInput(
-                f"request of {request.ByteSize()} bytes: the daemon takes {self._limit().max_message_bytes}"
-            )
+            size = _size(witness)
+            if inline_bytes + size > self._stream_above():
+                request.partitions.add(upload_id=self.upload(witness))
+            else:
+                request.partitions.add(
+                    witness=witness if isinstance(witness, bytes) else witness.read_bytes()
+                )
+                inline_bytes += size
         return str(self._call(self._stub.SubmitProof, request).job_id)
 
     def wait(self, job_id: str, timeout_s: float = 0.0) -> pb.AwaitProofResponse:
@@ -99,9 +106,8 @@ class Client:
 
     def upload(self, witness: Path | bytes) -> str:
         """Send a witness in chunks. Returns the upload's id."""
-        size = len(witness) if isinstance(witness, bytes) else witness.stat().st_size
         with _errors(self.address):
-            answer = self._stub.Upload(_parts(witness, size), metadata=self._metadata)
+            answer = self._stub.Upload(_parts(witness, _size(witness)), metadata=self._metadata)
         return str(answer.upload_id)
 
     def status(self) -> pb.GetStatusResponse:
@@ -124,19 +130,10 @@ class Client:
     ) -> None:
         self.close()
 
-    def _limit(self) -> pb.GetStatusResponse:
-        if self._limits is None:
-            self._limits = self.status()
-        return self._limits
-
-    def _partition(self, witness: Path | bytes) -> pb.Partition:
-        try:
-            size = len(witness) if isinstance(witness, bytes) else witness.stat().st_size
-            if size > self._limit().stream_above_bytes:
-                return pb.Partition(upload_id=self.upload(witness))
-            return pb.Partition(witness=witness if isinstance(witness, bytes) else witness.read_bytes())
-        except OSError as error:
-            raise InvalidInput(f"witness cannot be read: {error}") from None
+    def _stream_above(self) -> int:
+        if self._stream_above_bytes is None:
+            self._stream_above_bytes = self.status().stream_above_bytes
+        return self._stream_above_bytes
 
     def _call(self, method: Any, request: Any, timeout_s: float | None = CALL_TIMEOUT_S) -> Any:
         with _errors(self.address):
@@ -150,6 +147,15 @@ def require_done(answer: pb.AwaitProofResponse) -> pb.AwaitProofResponse:
     if answer.status == pb.AwaitProofResponse.TIMEOUT:
         raise Exhausted(f"job {answer.job_id} has not ended in time; it goes on")
     raise from_code(answer.error_code, f"job {answer.job_id}: {answer.error_message}")
+
+
+def _size(witness: Path | bytes) -> int:
+    if isinstance(witness, bytes):
+        return len(witness)
+    try:
+        return witness.stat().st_size
+    except OSError as error:
+        raise InvalidInput(f"witness cannot be read: {error}") from None
 
 
 def _parts(witness: Path | bytes, size: int) -> Iterator[pb.UploadRequest]:

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent / "cuzkd"
 # Lowest first. A module may import from its own floor and from any floor below it.
 FLOORS = [
     "errors", "memory", "kernels", "curves", "backend", "groth16", "formats", "circuits", "engine", "metrics",
-    "service", "config", "log", "daemon", "client", "demo", "bench", "cli",
+    "service", "config", "log", "terminal", "daemon", "client", "demo", "bench", "cli",
 ]
 # Outside packages that only some floors may know.
 GUESTS = {
