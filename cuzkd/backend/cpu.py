@@ -249,7 +249,9 @@ class CpuBackend:
 
 
 def check_key(key: KeyArrays) -> None:
-    """Shapes must agree with the counts before native code sees them."""
+    """Shapes must agree with the counts before native code sees them; raises InvalidKey."""
+    if key.n_rows > key.domain:
+        raise InvalidKey(f"n_rows: {key.n_rows} rows do not fit into a domain of {key.domain}")
     if key.reduction != "circom":
         raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")
     expected = {

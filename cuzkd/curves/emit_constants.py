@@ -127,7 +127,9 @@ def _curve(curve: params.Curve, camel: str) -> str:
         + _function("b2", mont(*curve.b2), n, "b of the twist: c0, c1")
         + _function("g1", mont(*curve.g1), n, "generator of G1: x, y")
         + _function("g2", mont(*curve.g2[0], *curve.g2[1]), n, "generator of G2: x.c0, x.c1, y.c0, y.c1")
-        + _function("gamma", mont(*gammas), n, "xi^(k (q-1)/6) for k = 1 .. 5: element 2(k-1) is c0, the next c1")
+        + _function(
+            "gamma", mont(*gammas), n, "xi^(k (q-1)/6) for k = 1 .. 5: element 2(k-1) is c0, the next c1"
+        )
         + _function("hard", hard_digits(q, curve.r), n, "(q^4 - q^2 + 1)/r in base q, plain integers")
         + f"    static constexpr int LOOP = {len(naf(curve.ate_loop))};\n"
         "    // The Miller loop count in non-adjacent form, least significant first.\n"
