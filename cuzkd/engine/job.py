@@ -1,0 +1,231 @@
+"""What a job is: the words of the front process, and the record that the engine keeps.
+
+Problem. A job's state is asked for by clients, changed by provers, timeouts and cancellations, and must reach exactly
+one end. Elsewhere several threads write it, and ids hang for ever.
+
+Design. `JobRequest` comes in, `JobView` goes out, both frozen. Between them lives one mutable `Job`, owned by the
+engine's event loop: nobody else may touch it, everybody else sends events. A job is one or more partitions; each is
+one witness and becomes one proof.
+
+Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends; a job
+leaves them only by expiring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+# The pipeline's phases in order; the same names are metric labels, fields of log events and of replies. `queue_wait`
+# and `total` are measured by the front, all others by the prover. `synthesis` is the sparse product.
+PHASES = (
+    "queue_wait", "witness", "key_load", "synthesis", "stage_copy", "pin", "gpu_wait", "h2d", "ntt_h", "prep_msm",
+    "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2", "d2h", "unpin", "assembly", "verify", "total",
+)  # fmt: skip
+
+
+class Priority(IntEnum):
+    """Numbers of the wire. Higher goes first; inside one priority the order is that of arrival."""
+
+    LOW = 1
+    NORMAL = 2
+    HIGH = 3
+    CRITICAL = 4
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    SYNTHESISING = "synthesising"
+    PROVING = "proving"
+    VERIFYING = "verifying"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+class Stage(StrEnum):
+    """Where one partition is. Offered: a prover holds it and has not begun."""
+
+    QUEUED = "queued"
+    OFFERED = "offered"
+    SYNTHESISING = "synthesising"
+    READY = "ready"
+    PROVING = "proving"
+    VERIFYING = "verifying"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class WitnessBytes:
+    """A whole .wtns file inside the request."""
+
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UploadRef:
+    """A file that came through `Engine.upload`; used up by the job that names it."""
+
+    upload_id: str
+
+
+@dataclass(frozen=True)
+class ServerPath:
+    """A file on this machine, beneath a folder that the operator allows; it is copied."""
+
+    path: str
+
+
+Payload = WitnessBytes | UploadRef | ServerPath
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """circuit: name of an installed circuit. partitions: one witness each. request_id: idempotency key, "" for none."""
+
+    circuit: str
+    partitions: Sequence[Payload]
+    request_id: str = ""
+    priority: Priority = Priority.NORMAL
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """One verified proof.
+
+    proof: formats.proof_bytes of the circuit's curve. publics: 32 bytes big-endian each, canonical, without the
+    constant. phases: seconds by name (PHASES, and parts of msm_*). attempts: times that provers were given it.
+    """
+
+    index: int
+    proof: bytes
+    publics: tuple[bytes, ...]
+    phases: Mapping[str, float]
+    backend: str
+    device: str
+    attempts: int
+    key_digest: str
+    h2d_bytes: int
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as it was at one moment.
+
+    results: of a job that is done, all of them, by index; else empty. error_code, error_message: why it failed or was
+    cancelled; a code of cuzkd.errors. queue_position: partitions waiting before its first waiting one, 0 when none
+    of it waits. queue_wait_s: until its first partition was begun. total_s: submission to the end, or to now.
+    """
+
+    job_id: str
+    request_id: str
+    circuit: str
+    priority: Priority
+    state: JobState
+    partitions: int
+    partitions_done: int
+    results: tuple[PartitionResult, ...]
+    error_code: str
+    error_message: str
+    queue_position: int
+    queue_wait_s: float
+    total_s: float
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """A payload on our own disk. digest: keyed, tells equal contents of one run of the daemon, and nothing else."""
+
+    path: str
+    nbytes: int
+    digest: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A partition that waits for a prover. (priority, sequence) is its place, also when it comes back."""
+
+    partition_id: str
+    job_id: str
+    index: int
+    circuit: str
+    circuit_digest: str
+    spool_path: str
+    priority: Priority
+    sequence: int
+    attempt: int = 1
+
+
+@dataclass
+class PartitionRecord:
+    """One partition's progress. `prover`: who holds it, "" when nobody does."""
+
+    ticket: Ticket
+    file: SpoolFile
+    stage: Stage = Stage.QUEUED
+    prover: str = ""
+    since_s: float = 0.0  # when it entered its stage
+    begun_s: float | None = None  # when its latest attempt left the queues
+    result: PartitionResult | None = None
+
+
+@dataclass
+class Job:
+    """The one record of a job. Owned by the engine's event loop; times are of its monotonic clock."""
+
+    job_id: str
+    request: JobRequest  # without its payloads: those are in the spool
+    content: bytes = field(repr=False)
+    submitted_s: float
+    partitions: list[PartitionRecord]
+    state: JobState = JobState.QUEUED
+    error_code: str = ""
+    error_message: str = ""
+    first_begun_s: float | None = None
+    ended_s: float | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)  # replaced at every change
+    ended: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    def progress(self) -> JobState:
+        """The state that its partitions' stages amount to: the furthest of them."""
+        stages = {record.stage for record in self.partitions}
+        if stages == {Stage.DONE}:
+            return JobState.DONE
+        if Stage.VERIFYING in stages:
+            return JobState.VERIFYING
+        if stages & {Stage.PROVING, Stage.DONE}:
+            return JobState.PROVING
+        if stages & {Stage.SYNTHESISING, Stage.READY}:
+            return JobState.SYNTHESISING
+        return JobState.QUEUED
+
+    def notify(self) -> None:
+        """Wake whoever watches."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def view(self, now_s: float, queue_position: int = 0) -> JobView:
+        end_s = now_s if self.ended_s is None else self.ended_s
+        begun_s = end_s if self.first_begun_s is None else self.first_begun_s
+        done = self.state is JobState.DONE
+        return JobView(
+            job_id=self.job_id,
+            request_id=self.request.request_id,
+            circuit=self.request.circuit,
+            priority=self.request.priority,
+            state=self.state,
+            partitions=len(self.partitions),
+            partitions_done=sum(record.stage is Stage.DONE for record in self.partitions),
+            results=tuple(record.result for record in self.partitions if record.result) if done else (),
+            error_code=self.error_code,
+            error_message=self.error_message,
+            queue_position=queue_position,
+            queue_wait_s=begun_s - self.submitted_s,
+            total_s=end_s - self.submitted_s,
+        )
