@@ -1,9 +1,10 @@
 """The CPU backend: the protocol over the native module, and the host services that every machine uses.
 
-Problem: one proof is six transforms and five multi-scalar sums; synthesis, setup and verification need native speed too.
-Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It works in
-place: the quotient overwrites a, b and c, so a partition needs three domain-sized vectors and no fourth.
-Life: upload() only remembers the arrays; Run.result() does the work in the calling thread and the native pool.
+Problem: one proof is six transforms and five multi-scalar sums; synthesis, setup and verification need native
+speed too.
+Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It
+works in place: the quotient overwrites a, b and c, so a partition needs three domain-sized vectors, no fourth.
+Life: upload() only remembers the arrays; Run.result() does the work, in its caller's thread and the pool.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
 from cuzkd.errors import InvalidKey
-from cuzkd.kernels import _native
+from cuzkd.kernels import _native  # type: ignore[attr-defined]  # made by the build
 
 LIMBS = {"bn254": {"fr": 4, "fq": 4}, "bls12_381": {"fr": 4, "fq": 6}}
 
@@ -40,7 +41,7 @@ def _matrix_errors() -> Iterator[None]:
         raise InvalidKey(str(error)) from None
 
 
-# -- host services -------------------------------------------------------------------------------------------------
+# -- host services -------------------------------------------------------------------------------------------
 
 
 def set_threads(n: int) -> None:
@@ -56,14 +57,14 @@ def threads() -> int:
 def copy_witness(curve: str, raw: Any, out: U64) -> int:
     """Copy n 32-byte little-endian integers into out uint64[n, 4], checking each as it passes.
 
-    raw: any buffer of exactly 32 n bytes, at any alignment. Returns the index of the first element >= r, or -1;
-    after an index the rest of `out` may not have been written.
+    raw: any buffer of exactly 32 n bytes, at any alignment. Returns the index of the first element >= r, or
+    -1; after an index the rest of `out` may not have been written.
     """
     return int(_native.copy_witness(curve, np.frombuffer(raw, dtype=np.uint8), out))
 
 
 def spmv_into(curve: str, matrix: SparseMatrix, z: U64, out: U64, row_begin: int, row_end: int) -> None:
-    """Rows [row_begin, row_end) of matrix . z into the same rows of out (Montgomery). z: CANONICAL [n_cols, 4].
+    """Rows [row_begin, row_end) of matrix . z into those of out (Montgomery); z: CANONICAL [n_cols, 4].
 
     Raises InvalidKey when an index of the matrix is out of bounds; rows may then have been written.
     """
@@ -96,22 +97,25 @@ def check_points(curve: str, group: str, points: U64, subgroup: bool = False) ->
 
 
 def pairing_check(curve: str, g1: U64, g2: U64) -> bool:
-    """Is the product of e(g1_i, g2_i) one? Affine [n, 2, L] and [n, 2, 2, L], on the curve and of order r (unchecked)."""
+    """Is the product of e(g1_i, g2_i) one?
+
+    Affine [n, 2, L] and [n, 2, 2, L], on the curve and of order r (unchecked); infinity counts as 1.
+    """
     return bool(_native.pairing_check(curve, g1, g2))
 
 
 def pairing(curve: str, p: U64, q: U64) -> U64:
     """e(p, q) for p [2, L], q [2, 2, L], as U64[12, L] CANONICAL.
 
-    Element k is the coefficient of w^k in Fq[w]/(w^12 - 18 w^6 + 82) (bn254) or (w^12 - 2 w^6 + 2) (bls12_381), raised
-    to exactly (q^12 - 1)/r: the same value as py_ecc's.
+    Element k is the coefficient of w^k in Fq[w]/(w^12 - 18 w^6 + 82) (bn254) or (w^12 - 2 w^6 + 2)
+    (bls12_381), raised to exactly (q^12 - 1)/r: the same value as py_ecc's.
     """
     out = np.empty((12, LIMBS[curve]["fq"]), np.uint64)
     _native.pairing(curve, p[None], q[None], out)
     return out
 
 
-# -- the backend ---------------------------------------------------------------------------------------------------
+# -- the backend ---------------------------------------------------------------------------------------------
 
 
 class CpuKey:

@@ -1,13 +1,14 @@
 """Which backend: by name, or the best that this machine has.
 
-Modules are imported only when asked for: a machine without cupy, or a process that must not touch a device, never
-imports it.
+Modules are imported only when asked for: a machine without cupy, or a process that must not touch a device,
+never imports it.
 """
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from typing import cast
 
 from cuzkd.backend.protocol import Backend
 from cuzkd.errors import DeviceFault, Exhausted, Unavailable
@@ -25,9 +26,10 @@ class Choice:
 
 
 def choose(name: str) -> Choice:
-    """The backend called `name` ("cpu", "cuda", "reference"), or with "auto" cuda where a device answers, else cpu.
+    """The backend called `name`; with "auto" cuda where a device answers, else cpu.
 
-    Raises Unavailable when it cannot be had here, saying what to install; "auto" never does for want of a GPU.
+    Raises Unavailable when it cannot be had here, saying what to install; "auto" never does for want of a
+    GPU.
     """
     if name == "auto":
         try:
@@ -41,7 +43,7 @@ def choose(name: str) -> Choice:
     if name == "reference":
         from cuzkd.backend.reference import ReferenceBackend
 
-        return Choice(ReferenceBackend(), "reference: asked for")
+        return Choice(cast(Backend, ReferenceBackend()), "reference: asked for")
     raise ValueError(f"backend: expected one of {', '.join(NAMES)}, got '{name}'")
 
 
@@ -50,12 +52,15 @@ def load(name: str) -> Backend:
     return choose(name).backend
 
 
+# The casts: a backend takes only its own keys and uploads, which the protocol cannot express.
+
+
 def _cpu() -> Backend:
     try:
         from cuzkd.backend.cpu import CpuBackend
     except ImportError as error:
         raise Unavailable(f"the native module cuzkd.kernels._native does not load: {error}") from error
-    return CpuBackend()
+    return cast(Backend, CpuBackend())
 
 
 def _cuda() -> Backend:
@@ -65,4 +70,4 @@ def _cuda() -> Backend:
         raise Unavailable(f"backend cuda needs cupy ({error}): {INSTALL}") from error
     from cuzkd.backend.cuda import CudaBackend
 
-    return CudaBackend()
+    return cast(Backend, CudaBackend())

@@ -1,9 +1,9 @@
 """Writes `kernels/constants.cuh`, the numbers that the kernels need, from the parameters of the curves.
 
 Problem: a modulus typed twice, or a Frobenius constant typed at all, is a mistake waiting to be made.
-Design: `curves.params` holds what defines a curve; everything else (Montgomery constants, twist, Frobenius, the digits of
-the final exponentiation) is derived here by plain integers and written as little-endian 64-bit words. Field constants are
-in Montgomery form. A test writes the file again and compares.
+Design: `curves.params` holds what defines a curve; everything else (Montgomery constants, twist, Frobenius,
+the digits of the final exponentiation) is derived here by plain integers and written as little-endian 64-bit
+words. Field constants are in Montgomery form. A test writes the file again and compares.
 
     python -m cuzkd.curves.emit_constants          writes the file
 """
@@ -34,7 +34,7 @@ def _words(value: int, n: int) -> str:
 
 
 def _function(name: str, values: Sequence[int], n: int, comment: str) -> str:
-    """A constexpr function of (element, word), or of (word) for a single value; local arrays, so that GPUs take it."""
+    """A constexpr function of (element, word), or (word) of a single value; local arrays, so that GPUs take it."""
     body = ", ".join(_words(v, n) for v in values)
     if len(values) == 1:
         args, index = "int i", "i"
@@ -57,11 +57,12 @@ def limbs(modulus: int) -> int:
 def _field(name: str, p: int) -> str:
     n = limbs(p)
     big_r = 1 << (64 * n)
+    two_adicity = ((p - 1) & -(p - 1)).bit_length() - 1
     return (
         f"struct {name} {{\n"
         f"    static constexpr int N = {n};\n"
         f"    static constexpr int BITS = {p.bit_length()};\n"
-        f"    static constexpr int TWO_ADICITY = {((p - 1) & -(p - 1)).bit_length() - 1};  // 2^this divides p - 1\n"
+        f"    static constexpr int TWO_ADICITY = {two_adicity};  // 2^this divides p - 1\n"
         f"    static constexpr uint64_t inv = 0x{-pow(p, -1, 2**64) % 2**64:016x}u;  // -1/p mod 2^64\n"
         + _function("p", [p], n, "the modulus")
         + _function("one", [big_r % p], n, "R mod p")
@@ -95,7 +96,7 @@ def naf(value: int) -> list[int]:
 
 
 def hard_digits(q: int, r: int) -> list[int]:
-    """(q^4 - q^2 + 1)/r in base q: the hard part of the final exponentiation is a product of four Frobenius powers."""
+    """(q^4 - q^2 + 1)/r in base q: the hard part of the final exponentiation as four Frobenius powers."""
     hard, rest = divmod(q**4 - q**2 + 1, r)
     assert rest == 0, "r does not divide the 12th cyclotomic polynomial at q"
     digits = []
@@ -121,15 +122,13 @@ def _curve(curve: params.Curve, camel: str) -> str:
         f"    using FqParams = {camel}FqParams;\n"
         f"    using FrParams = {camel}FrParams;\n"
         f"    static constexpr bool D_TWIST = {str(d_twist).lower()};  // y^2 = x^3 + b/xi, else M: b xi\n"
-        f"    static constexpr bool BN_LINES = {str(curve.bn_lines).lower()};  // two more lines, at Frobenius images\n"
+        f"    static constexpr bool BN_LINES = {str(curve.bn_lines).lower()};  // two more lines\n"
         f"    static constexpr int XI0 = {xi[0]};  // xi = XI0 + u\n"
         + _function("b", mont(curve.b), n, "y^2 = x^3 + b")
         + _function("b2", mont(*curve.b2), n, "b of the twist: c0, c1")
         + _function("g1", mont(*curve.g1), n, "generator of G1: x, y")
         + _function("g2", mont(*curve.g2[0], *curve.g2[1]), n, "generator of G2: x.c0, x.c1, y.c0, y.c1")
-        + _function(
-            "gamma", mont(*gammas), n, "xi^(k (q-1)/6) for k = 1 .. 5: element 2(k-1) is c0, the next c1"
-        )
+        + _function("gamma", mont(*gammas), n, "xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1")
         + _function("hard", hard_digits(q, curve.r), n, "(q^4 - q^2 + 1)/r in base q, plain integers")
         + f"    static constexpr int LOOP = {len(naf(curve.ate_loop))};\n"
         "    // The Miller loop count in non-adjacent form, least significant first.\n"

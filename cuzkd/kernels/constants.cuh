@@ -53,7 +53,7 @@ struct Bn254Data {
     using FqParams = Bn254FqParams;
     using FrParams = Bn254FrParams;
     static constexpr bool D_TWIST = true;  // y^2 = x^3 + b/xi, else M: b xi
-    static constexpr bool BN_LINES = true;  // two more lines, at Frobenius images
+    static constexpr bool BN_LINES = true;  // two more lines
     static constexpr int XI0 = 9;  // xi = XI0 + u
     // y^2 = x^3 + b
     HD static constexpr uint64_t b(int i) {
@@ -75,7 +75,7 @@ struct Bn254Data {
         constexpr uint64_t w[] = {0x8e83b5d102bc2026u, 0xdceb1935497b0172u, 0xfbb8264797811adfu, 0x19573841af96503bu, 0xafb4737da84c6140u, 0x6043dd5a5802d8c4u, 0x09e950fc52a02f86u, 0x14fef0833aea7b6bu, 0x619dfa9d886be9f6u, 0xfe7fd297f59e9b78u, 0xff9e1a62231b7dfeu, 0x28fd7eebae9e4206u, 0x64095b56c71856eeu, 0xdc57f922327d3cbbu, 0x55f935be33351076u, 0x0da4a0e693fd6482u};
         return w[4 * k + i];
     }
-    // xi^(k (q-1)/6) for k = 1 .. 5: element 2(k-1) is c0, the next c1
+    // xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1
     HD static constexpr uint64_t gamma(int k, int i) {
         constexpr uint64_t w[] = {0xaf9ba69633144907u, 0xca6b1d7387afb78au, 0x11bded5ef08a2087u, 0x02f34d751a1f3a7cu, 0xa222ae234c492d72u, 0xd00f02a4565de15bu, 0xdc2ff3a253dfc926u, 0x10a75716b3899551u, 0xb5773b104563ab30u, 0x347f91c8a9aa6454u, 0x7a007127242e0991u, 0x1956bcd8118214ecu, 0x6e849f1ea0aa4757u, 0xaa1c7b6d89f89141u, 0xb6e713cdfae0ca3au, 0x26694fbb4e82ebc3u, 0xe4bbdd0c2936b629u, 0xbb30f162e133bacbu, 0x31a9d1b6f9645366u, 0x253570bea500f8ddu, 0xa1d77ce45ffe77c7u, 0x07affd117826d1dbu, 0x6d16bd27bb7edc6bu, 0x2c87200285defeccu, 0x7361d77f843abe92u, 0xa5bb2bd3273411fbu, 0x9c941f314b3e2399u, 0x15df9cddbb9fd3ecu, 0x5dddfd154bd8c949u, 0x62cb29a5a4445b60u, 0x37bc870a0c7dd2b9u, 0x24830a9d3171f0fdu, 0xc970692f41690fe7u, 0xe240342127694b0bu, 0x32bee66b83c459e8u, 0x12aabced0ab08841u, 0x0d485d2340aebfa9u, 0x05193418ab2fcc57u, 0xd3b0a40b8a4910f5u, 0x2f21ebb535d2925au};
         return w[4 * k + i];
@@ -141,7 +141,7 @@ struct Bls12381Data {
     using FqParams = Bls12381FqParams;
     using FrParams = Bls12381FrParams;
     static constexpr bool D_TWIST = false;  // y^2 = x^3 + b/xi, else M: b xi
-    static constexpr bool BN_LINES = false;  // two more lines, at Frobenius images
+    static constexpr bool BN_LINES = false;  // two more lines
     static constexpr int XI0 = 1;  // xi = XI0 + u
     // y^2 = x^3 + b
     HD static constexpr uint64_t b(int i) {
@@ -163,7 +163,7 @@ struct Bls12381Data {
         constexpr uint64_t w[] = {0xf5f28fa202940a10u, 0xb3f5fb2687b4961au, 0xa1a893b53e2ae580u, 0x9894999d1a3caee9u, 0x6f67b7631863366bu, 0x058191924350bcd7u, 0xa5a9c0759e23f606u, 0xaaa0c59dbccd60c3u, 0x3bb17e18e2867806u, 0x1b1ab6cc8541b367u, 0xc2b6ed0ef2158547u, 0x11922a097360edf3u, 0x4c730af860494c4au, 0x597cfa1f5e369c5au, 0xe7e6856caa0a635au, 0xbbefb5e96e0d495fu, 0x07d3a975f0ef25a2u, 0x0083fd8e7e80dae5u, 0xadc0fc92df64b05du, 0x18aa270a2b1461dcu, 0x86adac6a3be4eba0u, 0x79495c4ec93da33au, 0xe7175850a43ccaedu, 0x0b2bc2a163de1bf2u};
         return w[6 * k + i];
     }
-    // xi^(k (q-1)/6) for k = 1 .. 5: element 2(k-1) is c0, the next c1
+    // xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1
     HD static constexpr uint64_t gamma(int k, int i) {
         constexpr uint64_t w[] = {0x07089552b319d465u, 0xc6695f92b50a8313u, 0x97e83cccd117228fu, 0xa35baecab2dc29eeu, 0x1ce393ea5daace4du, 0x08f2220fb0fb66ebu, 0xb2f66aad4ce5d646u, 0x5842a06bfc497cecu, 0xcf4895d42599d394u, 0xc11b9cba40a8e8d0u, 0x2e3813cbe5a0de89u, 0x110eefda88847fafu, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0xcd03c9e48671f071u, 0x5dab22461fcda5d2u, 0x587042afd3851b95u, 0x8eb60ebe01bacb9eu, 0x03f97d6e83d050d2u, 0x18f0206554638741u, 0x7bcfa7a25aa30fdau, 0xdc17dec12a927e7cu, 0x2f088dd86b4ebef1u, 0xd1ca2087da74d4a7u, 0x2da2596696cebc1du, 0x0e2b7eedbbfd87d2u, 0x7bcfa7a25aa30fdau, 0xdc17dec12a927e7cu, 0x2f088dd86b4ebef1u, 0xd1ca2087da74d4a7u, 0x2da2596696cebc1du, 0x0e2b7eedbbfd87d2u, 0x890dc9e4867545c3u, 0x2af322533285a5d5u, 0x50880866309b7e2cu, 0xa20d1b8c7e881024u, 0x14e4f04fe2db9068u, 0x14e56d3f1564853au, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x82d83cf50dbce43fu, 0xa2813e53df9d018fu, 0xc6f0caa53c65e181u, 0x7525cf528d50fe95u, 0x4a85ed50f4798a6bu, 0x171da0fd6cf8eebdu, 0x3726c30af242c66cu, 0x7c2ac1aad1b6fe70u, 0xa04007fbba4b14a2u, 0xef517c3266341429u, 0x0095ba654ed2226bu, 0x02e370eccc86f7ddu};
         return w[6 * k + i];
