@@ -31,6 +31,7 @@ from cuzkd.errors import (
     NotFound,
     Unavailable,
     UnsatisfiedWitness,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def exit_code(error: CuzkdError) -> int:
     """The exit code that stands for an error."""
     if isinstance(error, UnsatisfiedWitness | Cancelled):
         return NO
-    if isinstance(error, InvalidInput | InvalidKey | NotFound | AlreadyExists | NeverFits):
+    if isinstance(error, InvalidInput | InvalidKey | NotFound | AlreadyExists | NeverFits | Unsupported):
         return WRONG_INPUT
     return NOT_NOW if isinstance(error, Unavailable | Exhausted) else INTERNAL
 

@@ -68,6 +68,13 @@ class NeverFits(CuzkdError):
     code = "never_fits"
 
 
+class Unsupported(CuzkdError):
+    """This daemon does not serve such work at all. Ask another one."""
+
+    status = "UNIMPLEMENTED"
+    code = "unsupported"
+
+
 class Exhausted(CuzkdError):
     """Not now: queue, budget or disk is full. Try again later."""
 
