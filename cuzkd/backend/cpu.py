@@ -3,7 +3,7 @@
 Problem: one proof is six transforms and five multi-scalar sums; synthesis, setup and verification need native
 speed too.
 Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It
-works in place: the quotient overwrites a, b and c, so a partition needs three domain-sized vectors, no fourth.
+works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no fourth.
 Life: upload() only remembers the arrays; Run.result() does the work, in its caller's thread and the pool.
 """
 

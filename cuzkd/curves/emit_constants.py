@@ -34,7 +34,7 @@ def _words(value: int, n: int) -> str:
 
 
 def _function(name: str, values: Sequence[int], n: int, comment: str) -> str:
-    """A constexpr function of (element, word), or (word) of a single value; local arrays, so that GPUs take it."""
+    """A constexpr function of (element, word), or (word) of a single value. Local arrays: GPUs take those."""
     body = ", ".join(_words(v, n) for v in values)
     if len(values) == 1:
         args, index = "int i", "i"
