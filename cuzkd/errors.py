@@ -97,7 +97,7 @@ class Cancelled(CuzkdError):
 
 
 class DeviceFault(CuzkdError):
-    """The device or its process failed (crash, sticky CUDA error, a proof that does not verify). Work may be retried."""
+    """The device or its process failed (crash, sticky error, a proof that does not verify). Work may be retried."""
 
     code = "device_fault"
 
