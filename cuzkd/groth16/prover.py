@@ -1,0 +1,84 @@
+"""One proof: from a witness to five sums (a backend's work) to three points (ours). Groth16 section 3.2.
+
+    A = alpha + sum z_i u_i + r delta                                        in G1
+    B = beta  + sum z_i v_i + s delta                                        in G2
+    C = sum_private z_i l_i + sum h_i H_i + s A + r B1 - r s delta           in G1, B1 being B in G1
+
+r and s blind the proof: uniform in [0, r) and fresh for every proof, or the witness leaks. They are arguments here;
+`prove` draws them from the operating system unless a test fixes them.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+from cuzkd.backend import cpu
+from cuzkd.backend.protocol import U64, Backend, MsmSums
+from cuzkd.curves.params import CURVES
+from cuzkd.errors import InvalidWitness, UnsatisfiedWitness
+from cuzkd.groth16 import verifier
+from cuzkd.groth16.keys import Proof, ProvingKey
+
+
+def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof:
+    """The proof from a backend's sums; r, s: plain ints in [0, order). Host code, well under a millisecond."""
+    vk = key.vk
+    curve, order = vk.curve, CURVES[vk.curve].r
+    one = [1]
+
+    def combine(group: str, points: list[U64], scalars: list[int]) -> U64:
+        words = b"".join((x % order).to_bytes(32, "little") for x in scalars)
+        canonical = np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 4)
+        return cpu.CpuBackend().msm(curve, group, np.stack(points), canonical)
+
+    a = combine("g1", [vk.alpha_g1, sums.a_g1, key.delta_g1], [*one, *one, r])
+    b = combine("g2", [vk.beta_g2, sums.b_g2, vk.delta_g2], [*one, *one, s])
+    b_g1 = combine("g1", [key.beta_g1, sums.b_g1, key.delta_g1], [*one, *one, s])
+    c = combine("g1", [sums.l_g1, sums.h_g1, a, b_g1, key.delta_g1], [*one, *one, s, r, -r * s])
+    return Proof(curve, a, b, c)
+
+
+def prove(backend: Backend, key: ProvingKey, witness: U64, blinding: tuple[int, int] | None = None) -> Proof:
+    """Prove one witness, uint64[n_wires, 4] CANONICAL, and verify the proof: the way of a library, without a daemon.
+
+    blinding: (r, s), for tests alone. Raises InvalidWitness, UnsatisfiedWitness.
+    """
+    arrays, constraints = key.arrays, key.constraints
+    curve, order = arrays.curve, CURVES[arrays.curve].r
+    z = _checked(key, witness)
+    a, b, c = (np.zeros((backend.vector_rows(arrays), 4), np.uint64) for _ in range(3))
+    cpu.spmv_into(curve, constraints.a, z, a, 0, constraints.n_rows)
+    cpu.spmv_into(curve, constraints.b, z, b, 0, constraints.n_rows)
+    if constraints.c is not None:
+        cpu.spmv_into(curve, constraints.c, z, c, 0, constraints.n_rows)
+        row = cpu.first_mismatch(curve, a, b, c, 0, constraints.n_constraints)
+        if row >= 0:
+            raise UnsatisfiedWitness(f"constraint {row} of {constraints.n_constraints} is not satisfied")
+    loaded = backend.load_key(arrays)
+    try:
+        upload = backend.upload(loaded, a, b, c if backend.scratch_c else None, z)
+        upload.wait()
+        sums = backend.launch(upload).result()
+    finally:
+        loaded.close()
+    r, s = blinding or (secrets.randbelow(order), secrets.randbelow(order))
+    proof = assemble(key, sums, r, s)
+    publics = [int.from_bytes(value.tobytes(), "little") for value in z[1 : arrays.n_public + 1]]
+    if not verifier.verify(key.vk, proof, publics):
+        raise UnsatisfiedWitness("the proof does not verify: the witness breaks a constraint, or the key does not fit it")
+    return proof
+
+
+def _checked(key: ProvingKey, witness: U64) -> U64:
+    arrays = key.arrays
+    if witness.shape != (arrays.n_wires, 4):
+        raise InvalidWitness(f"witness: expected {arrays.n_wires} values, got an array of shape {witness.shape}")
+    z = np.empty((arrays.n_wires, 4), np.uint64)
+    bad = cpu.copy_witness(arrays.curve, np.ascontiguousarray(witness).view(np.uint8).reshape(-1), z)
+    if bad >= 0:
+        raise InvalidWitness(f"witness: value {bad} is not below r of {arrays.curve}")
+    if z[0].tolist() != [1, 0, 0, 0]:
+        raise InvalidWitness("witness: value 0, the constant wire, is not 1")
+    return z

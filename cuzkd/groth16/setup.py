@@ -1,0 +1,151 @@
+"""Development keys: a Groth16 set-up from secrets that somebody knows. INSECURE: who knows them can forge.
+
+For tests, benches and the demo, which need a key of any size in seconds. With the secrets as plain numbers every point
+of a key is one multiple of a generator:
+
+    L_i(tau) = (tau^n - 1)/n * w^i/(tau - w^i)      Lagrange basis of the domain <w>, n = 2^log_domain
+    u_i(tau) = sum over rows j of A[j, i] L_j(tau)  a product with the transpose of A; v, w alike from B, C
+    H_i = [L'_(2i+1)(tau)/delta]_1                  L' the basis of the domain of twice the size (circom's reduction)
+
+Keys are of the circom family (roots from the non-residue 5 on both curves, gamma_2 the generator), so that
+`formats.zkey.write` makes files which snarkjs takes. Arithmetic over whole arrays in the native backend.
+"""
+
+from __future__ import annotations
+
+import secrets as system
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuzkd.backend import cpu
+from cuzkd.backend.protocol import U64, KeyArrays, SparseMatrix
+from cuzkd.curves.params import CURVES
+from cuzkd.errors import InvalidInput
+from cuzkd.groth16.constraints import Constraints
+from cuzkd.groth16.keys import ProvingKey, VerifyingKey
+
+ROOT_FAMILY = 5
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """The toxic waste of a development key: plain ints in [1, r). gamma is 1, as in snarkjs's keys."""
+
+    tau: int
+    alpha: int
+    beta: int
+    delta: int
+
+    @classmethod
+    def random(cls, curve: str) -> Secrets:
+        r = CURVES[curve].r
+        return cls(*(2 + system.randbelow(r - 2) for _ in range(4)))
+
+
+class _Scalars:
+    """Whole-array arithmetic in Fr, Montgomery [n, 4]."""
+
+    def __init__(self, curve: str) -> None:
+        self.curve, self.r = curve, CURVES[curve].r
+        self._host = cpu.CpuBackend()
+
+    def constant(self, value: int) -> U64:
+        """[1, 4]"""
+        words = ((value << 256) % self.r).to_bytes(32, "little")
+        return np.frombuffer(words, "<u8").astype(np.uint64).reshape(1, 4)
+
+    def op(self, op: str, a: U64, b: U64 | None = None) -> U64:
+        """Element by element; one operand may be a single element."""
+        if b is not None:
+            n = max(len(a), len(b))
+            a, b = (np.ascontiguousarray(np.broadcast_to(x, (n, 4))) for x in (a, b))
+        return self._host.field_op(self.curve, "fr", op, a, b)
+
+    def powers(self, base: int, n: int) -> U64:
+        """base^0 .. base^(n-1), by doubling."""
+        out = self.constant(1)
+        while len(out) < n:
+            out = np.concatenate([out, self.op("mul", out, self.constant(pow(base, len(out), self.r)))])
+        return np.ascontiguousarray(out[:n])
+
+    def canonical(self, a: U64) -> U64:
+        return self.op("from_mont", a)
+
+
+def setup(constraints: Constraints, secrets: Secrets | None = None) -> ProvingKey:
+    """An insecure proving key for these constraints (C must be known). secrets: random ones by default."""
+    if constraints.c is None:
+        raise InvalidInput("set-up needs the matrix C, and these constraints come without it")
+    curve = constraints.curve
+    f, k = _Scalars(curve), secrets or Secrets.random(curve)
+    log_n = constraints.log_domain
+    lagrange = f.canonical(_lagrange(f, k.tau, log_n, step=1))[: constraints.n_rows]
+    u, v, w = (
+        _transposed_product(curve, matrix, lagrange) for matrix in (constraints.a, constraints.b, constraints.c)
+    )
+    mixed = f.op("add", f.op("add", f.op("mul", u, f.constant(k.beta)), f.op("mul", v, f.constant(k.alpha))), w)
+    per_delta = f.constant(pow(k.delta, -1, f.r))
+    n_ic = constraints.n_public + 1
+    h = f.op("mul", _lagrange(f, k.tau, log_n + 1, step=2), per_delta)
+
+    def g1(scalars: U64) -> U64:
+        return cpu.fixed_base_mul(curve, "g1", f.canonical(scalars))
+
+    def g2(scalars: U64) -> U64:
+        return cpu.fixed_base_mul(curve, "g2", f.canonical(scalars))
+
+    alpha, beta, delta = (f.constant(x) for x in (k.alpha, k.beta, k.delta))
+    vk = VerifyingKey(
+        curve=curve,
+        alpha_g1=g1(alpha)[0],
+        beta_g2=g2(beta)[0],
+        gamma_g2=g2(f.constant(1))[0],
+        delta_g2=g2(delta)[0],
+        ic=g1(np.ascontiguousarray(mixed[:n_ic])),
+    )
+    arrays = KeyArrays(
+        curve=curve,
+        root_family=ROOT_FAMILY,
+        reduction="circom",
+        log_domain=log_n,
+        n_wires=constraints.n_wires,
+        n_public=constraints.n_public,
+        n_rows=constraints.n_rows,
+        a_g1=g1(u),
+        b_g1=g1(v),
+        b_g2=g2(v),
+        l_g1=g1(f.op("mul", np.ascontiguousarray(mixed[n_ic:]), per_delta)),
+        h_g1=g1(h),
+    )
+    return ProvingKey(vk, g1(beta)[0], g1(delta)[0], arrays, constraints)
+
+
+def _lagrange(f: _Scalars, tau: int, log_n: int, step: int) -> U64:
+    """L_i(tau) over the domain of 2^log_n, Montgomery: all of them (step 1), or those of odd i (step 2)."""
+    r, n = f.r, 1 << log_n
+    root = pow(ROOT_FAMILY, (r - 1) >> log_n, r)
+    vanishing = (pow(tau, n, r) - 1) % r
+    if vanishing == 0:
+        raise InvalidInput("tau lies in the domain; choose another")
+    points = f.powers(pow(root, step, r), n // step)
+    if step == 2:
+        points = f.op("mul", points, f.constant(root))
+    inverse = f.op("inv", f.op("sub", f.constant(tau), points))
+    return f.op("mul", f.op("mul", points, inverse), f.constant(vanishing * pow(n, -1, r)))
+
+
+def _transposed_product(curve: str, matrix: SparseMatrix, row_values: U64) -> U64:
+    """matrix^T . row_values: row_values CANONICAL [n_rows, 4] -> Montgomery [n_cols, 4]."""
+    order = np.argsort(matrix.cols, kind="stable")
+    rows = np.repeat(np.arange(matrix.n_rows, dtype=np.uint32), np.diff(matrix.row_ptr).astype(np.int64))
+    row_ptr = np.zeros(matrix.n_cols + 1, np.uint64)
+    row_ptr[1:] = np.cumsum(np.bincount(matrix.cols, minlength=matrix.n_cols))
+    transposed = SparseMatrix(
+        matrix.n_rows,
+        row_ptr,
+        np.ascontiguousarray(rows[order]),
+        np.ascontiguousarray(matrix.coeff[order]),
+        matrix.table,
+    )
+    return cpu.CpuBackend().spmv(curve, transposed, np.ascontiguousarray(row_values))
