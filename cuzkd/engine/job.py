@@ -1,14 +1,14 @@
 """What a job is: the words of the front process, and the record that the engine keeps.
 
-Problem. A job's state is asked for by clients, changed by provers, timeouts and cancellations, and must reach exactly
-one end. Elsewhere several threads write it, and ids hang for ever.
+Problem. A job's state is asked for by clients, changed by provers, timeouts and cancellations, and must reach
+exactly one end. Elsewhere several threads write it, and ids hang for ever.
 
-Design. `JobRequest` comes in, `JobView` goes out, both frozen. Between them lives one mutable `Job`, owned by the
-engine's event loop: nobody else may touch it, everybody else sends events. A job is one or more partitions; each is
-one witness and becomes one proof.
+Design. `JobRequest` comes in, `JobView` goes out, both frozen. Between them lives one mutable `Job`, owned by
+the engine's event loop: nobody else may touch it, everybody else sends events. A job is one or more
+partitions; each is one witness and becomes one proof.
 
-Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends; a job
-leaves them only by expiring.
+Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends; a
+job leaves them only by expiring.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-# The pipeline's phases in order; the same names are metric labels, fields of log events and of replies. `queue_wait`
-# and `total` are measured by the front, all others by the prover. `synthesis` is the sparse product.
+# The pipeline's phases in order; the same names are metric labels, fields of log events and of replies.
+# `queue_wait` and `total` are measured by the front, all others by the prover. `synthesis` is the sparse
+# product.
 PHASES = (
-    "queue_wait", "witness", "key_load", "synthesis", "stage_copy", "pin", "gpu_wait", "h2d", "ntt_h", "prep_msm",
-    "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2", "d2h", "unpin", "assembly", "verify", "total",
+    "queue_wait", "witness", "key_load", "synthesis", "stage_copy", "pin", "gpu_wait", "h2d", "ntt_h",
+    "prep_msm", "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2", "d2h", "unpin", "assembly", "verify",
+    "total",
 )  # fmt: skip
 
 
@@ -87,7 +89,9 @@ Payload = WitnessBytes | UploadRef | ServerPath
 
 @dataclass(frozen=True)
 class JobRequest:
-    """circuit: name of an installed circuit. partitions: one witness each. request_id: idempotency key, "" for none."""
+    """circuit: name of an installed circuit. partitions: one witness each. request_id: idempotency key, ""
+    for none.
+    """
 
     circuit: str
     partitions: Sequence[Payload]
@@ -99,8 +103,9 @@ class JobRequest:
 class PartitionResult:
     """One verified proof.
 
-    proof: formats.proof_bytes of the circuit's curve. publics: 32 bytes big-endian each, canonical, without the
-    constant. phases: seconds by name (PHASES, and parts of msm_*). attempts: times that provers were given it.
+    proof: formats.proof_bytes of the circuit's curve. publics: 32 bytes big-endian each, canonical, without
+    the constant. phases: seconds by name (PHASES, and parts of msm_*). attempts: times that provers were
+    given it.
     """
 
     index: int
@@ -118,9 +123,10 @@ class PartitionResult:
 class JobView:
     """A job as it was at one moment.
 
-    results: of a job that is done, all of them, by index; else empty. error_code, error_message: why it failed or was
-    cancelled; a code of cuzkd.errors. queue_position: partitions waiting before its first waiting one, 0 when none
-    of it waits. queue_wait_s: until its first partition was begun. total_s: submission to the end, or to now.
+    results: of a job that is done, all of them, by index; else empty. error_code, error_message: why it
+    failed or was cancelled; a code of cuzkd.errors. queue_position: partitions waiting before its first
+    waiting one, 0 when none of it waits. queue_wait_s: until its first partition was begun. total_s:
+    submission to the end, or to now.
     """
 
     job_id: str
@@ -140,7 +146,9 @@ class JobView:
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """A payload on our own disk. digest: keyed, tells equal contents of one run of the daemon, and nothing else."""
+    """A payload on our own disk. digest: keyed, tells equal contents of one run of the daemon, and nothing
+    else.
+    """
 
     path: str
     nbytes: int
