@@ -67,14 +67,18 @@ def prove(backend: Backend, key: ProvingKey, witness: U64, blinding: tuple[int, 
     proof = assemble(key, sums, r, s)
     publics = [int.from_bytes(value.tobytes(), "little") for value in z[1 : arrays.n_public + 1]]
     if not verifier.verify(key.vk, proof, publics):
-        raise UnsatisfiedWitness("the proof does not verify: the witness breaks a constraint, or the key does not fit it")
+        raise UnsatisfiedWitness(
+            "the proof does not verify: the witness breaks a constraint, or the key does not fit it"
+        )
     return proof
 
 
 def _checked(key: ProvingKey, witness: U64) -> U64:
     arrays = key.arrays
     if witness.shape != (arrays.n_wires, 4):
-        raise InvalidWitness(f"witness: expected {arrays.n_wires} values, got an array of shape {witness.shape}")
+        raise InvalidWitness(
+            f"witness: expected {arrays.n_wires} values, got an array of shape {witness.shape}"
+        )
     z = np.empty((arrays.n_wires, 4), np.uint64)
     bad = cpu.copy_witness(arrays.curve, np.ascontiguousarray(witness).view(np.uint8).reshape(-1), z)
     if bad >= 0:

@@ -82,9 +82,12 @@ def setup(constraints: Constraints, secrets: Secrets | None = None) -> ProvingKe
     log_n = constraints.log_domain
     lagrange = f.canonical(_lagrange(f, k.tau, log_n, step=1))[: constraints.n_rows]
     u, v, w = (
-        _transposed_product(curve, matrix, lagrange) for matrix in (constraints.a, constraints.b, constraints.c)
+        _transposed_product(curve, matrix, lagrange)
+        for matrix in (constraints.a, constraints.b, constraints.c)
     )
-    mixed = f.op("add", f.op("add", f.op("mul", u, f.constant(k.beta)), f.op("mul", v, f.constant(k.alpha))), w)
+    mixed = f.op(
+        "add", f.op("add", f.op("mul", u, f.constant(k.beta)), f.op("mul", v, f.constant(k.alpha))), w
+    )
     per_delta = f.constant(pow(k.delta, -1, f.r))
     n_ic = constraints.n_public + 1
     h = f.op("mul", _lagrange(f, k.tau, log_n + 1, step=2), per_delta)

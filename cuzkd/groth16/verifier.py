@@ -21,19 +21,24 @@ from cuzkd.groth16.keys import Proof, VerifyingKey
 def verify(vk: VerifyingKey, proof: Proof, publics: Sequence[int]) -> bool:
     """Does the proof show the statement with these public inputs (plain ints, without the constant)?
 
-    False for anything that is not a proof of it, garbage included. Raises InvalidInput when the question makes no sense:
-    another number of public inputs than the key has, a proof over another curve.
+    False for anything that is not a proof of it, garbage included. Raises InvalidInput when the question makes no
+    sense: another number of public inputs than the key has, a proof over another curve.
     """
     curve = vk.curve
     if proof.curve != curve:
         raise InvalidInput(f"proof: expected curve {curve} (the verification key's), got {proof.curve}")
     if len(publics) != vk.n_public:
-        raise InvalidInput(f"public inputs: expected {vk.n_public} (the verification key's), got {len(publics)}")
+        raise InvalidInput(
+            f"public inputs: expected {vk.n_public} (the verification key's), got {len(publics)}"
+        )
     r = CURVES[curve].r
     if not all(0 <= x < r for x in publics):
         return False
     g1, g2 = np.stack([proof.a, proof.c]), proof.b[None]
-    if cpu.check_points(curve, "g1", g1, subgroup=True) >= 0 or cpu.check_points(curve, "g2", g2, subgroup=True) >= 0:
+    if (
+        cpu.check_points(curve, "g1", g1, subgroup=True) >= 0
+        or cpu.check_points(curve, "g2", g2, subgroup=True) >= 0
+    ):
         return False
     host = cpu.CpuBackend()
     statement = host.msm(curve, "g1", vk.ic, _scalars([1, *publics]))
