@@ -1,0 +1,206 @@
+"""Payloads on our own disk, from the moment they arrive until their job has ended.
+
+Problem. Witnesses are large and secret. Held in memory they double the peak; read later from the client's own
+file they may change, vanish or be truncated under a mapping, which kills the process that has it mapped.
+
+Design. Every payload becomes a file of ours: STATE/spool/UUID, mode 0600, written as it streams in. It is
+synced, and its directory with it, before a job may name it. A client's path is opened beneath an allowed
+folder, component by component, without following links, and copied. Contents are told apart by a keyed hash
+whose key lives as long as the process: the digest says nothing about a witness to whoever reads a log.
+
+Life of a file. make (bytes, upload, copy) -> named by a job, or dropped -> removed at the job's end. An
+upload that no job has taken expires. At start, files that no job names are swept.
+
+Methods here block on the disk; the engine calls them in threads. Each file is used by one call at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from cuzkd.engine.job import SpoolFile
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound
+
+COPY_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: a pipe that nobody writes to must not hold us before we know that it is no regular file.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Spool:
+    """Files below state_dir/spool. folders: where clients may name files; resolved once, links and all."""
+
+    def __init__(
+        self, state_dir: str | os.PathLike[str], max_file_bytes: int, folders: Sequence[Path] = ()
+    ) -> None:
+        self.directory = Path(state_dir).resolve() / "spool"
+        self.max_file_bytes = max_file_bytes
+        self.folders = tuple(Path(folder).resolve() for folder in folders)
+        self._key = os.urandom(32)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def sweep(self, named: Collection[str] = ()) -> int:
+        """Remove every file whose path is not in `named`; returns how many. For the start, before any is
+        made.
+        """
+        stale = [entry.path for entry in os.scandir(self.directory) if entry.path not in named]
+        for path in stale:
+            os.unlink(path)
+        return len(stale)
+
+    def digest(self, data: bytes) -> bytes:
+        """What the `digest` of a file with this content is."""
+        return self._hasher(data).digest()
+
+    def combine(self, parts: Sequence[bytes]) -> bytes:
+        """One digest for a sequence of texts and digests."""
+        return self._hasher(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
+
+    def write(self, data: bytes) -> SpoolFile:
+        """A file with this content, synced. Raises InvalidInput when too large, Exhausted when the disk is
+        full.
+        """
+        with contextlib.closing(self.create(len(data))) as incoming:
+            incoming.write(data)
+            return incoming.commit()
+
+    def create(self, size_bytes: int) -> Incoming:
+        """A file that is going to have size_bytes. Raises InvalidInput when that is too much, Exhausted."""
+        if size_bytes > self.max_file_bytes:
+            raise InvalidInput(f"payload of {size_bytes} bytes: at most {self.max_file_bytes} are allowed")
+        return Incoming(self.directory / str(uuid.uuid4()), size_bytes, self._hasher())
+
+    def copy(self, path: str) -> SpoolFile:
+        """A copy of a regular file beneath an allowed folder, synced.
+
+        Raises InvalidInput when the path is not absolute, not beneath an allowed folder, leads through a
+        link, or is no regular file; NotFound when there is none; Exhausted.
+        """
+        with self._open_beneath(path) as descriptor:
+            size_bytes = os.fstat(descriptor).st_size
+            with contextlib.closing(self.create(size_bytes)) as incoming:
+                while chunk := os.read(descriptor, COPY_BYTES):
+                    incoming.write(chunk)
+                return incoming.commit()
+
+    def remove(self, file: SpoolFile) -> None:
+        """Unlink it. A prover that has it mapped keeps its map. Calling it again changes nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file.path)
+
+    def _hasher(self, data: bytes = b"") -> hashlib.blake2b:
+        return hashlib.blake2b(data, digest_size=32, key=self._key)
+
+    @contextlib.contextmanager
+    def _open_beneath(self, path: str) -> Iterator[int]:
+        folder, parts = self._split(path)
+        descriptors: list[int] = []
+        try:
+            descriptors.append(os.open(folder, _OPEN_FOLDER))
+            for part in parts[:-1]:
+                descriptors.append(os.open(part, _OPEN_FOLDER, dir_fd=descriptors[-1]))
+            descriptors.append(os.open(parts[-1], _OPEN_FILE, dir_fd=descriptors[-1]))
+            if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
+                raise InvalidInput(f"server path {path}: not a regular file")
+        except OSError as error:
+            _close(descriptors)
+            raise _path_error(path, error) from None
+        except CuzkdError:
+            _close(descriptors)
+            raise
+        try:
+            yield descriptors[-1]
+        finally:
+            _close(descriptors)
+
+    def _split(self, path: str) -> tuple[Path, list[str]]:
+        """The allowed folder that a path is beneath, and the names that lead from there to the file."""
+        names = path.split("/")
+        if not path.startswith("/") or "\0" in path or ".." in names:
+            raise InvalidInput(f"server path {path!r}: expected an absolute path without '..'")
+        names = [name for name in names if name not in ("", ".")]
+        for folder in self.folders:
+            above = list(folder.parts[1:])
+            if names[: len(above)] == above and len(names) > len(above):
+                return folder, names[len(above) :]
+        allowed = ", ".join(map(str, self.folders)) or "none"
+        raise InvalidInput(f"server path {path}: not beneath an allowed folder ({allowed})")
+
+
+class Incoming:
+    """A spool file that is being written. Closed without a commit it is removed."""
+
+    def __init__(self, path: Path, size_bytes: int, hasher: hashlib.blake2b) -> None:
+        self._path = path
+        self._size_bytes = size_bytes
+        self._hasher = hasher
+        self._written = 0
+        self._committed = False
+        with _disk(path):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def write(self, data: bytes) -> None:
+        """Append. Raises InvalidInput above the size that was announced, Exhausted when the disk is full."""
+        if self._written + len(data) > self._size_bytes:
+            raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, and more came")
+        with _disk(self._path):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        self._hasher.update(data)
+        self._written += len(data)
+
+    def commit(self) -> SpoolFile:
+        """Sync the file and its directory. Raises InvalidInput when less came than announced, Exhausted."""
+        if self._written != self._size_bytes:
+            raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, {self._written} came")
+        with _disk(self._path):
+            os.fsync(self._descriptor)
+            directory = os.open(self._path.parent, _OPEN_FOLDER)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        self._committed = True
+        return SpoolFile(str(self._path), self._written, self._hasher.digest())
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            if not self._committed:
+                os.unlink(self._path)
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+def _path_error(path: str, error: OSError) -> CuzkdError:
+    if error.errno == errno.ENOENT:
+        return NotFound(f"server path {path}: does not exist")
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return InvalidInput(f"server path {path}: leads through a link or something that is no folder")
+    return InvalidInput(f"server path {path}: cannot be opened: {os.strerror(error.errno or 0)}")
+
+
+@contextlib.contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Around writes: a full disk is Exhausted, whatever else is wrong with it an internal error."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        if error.errno in _FULL:
+            raise Exhausted(f"spool {path.parent}: {reason}; try again later") from None
+        raise CuzkdError(f"spool {path.parent}: {reason}") from error

@@ -1,0 +1,264 @@
+"""One prover process: started, listened to, and replaced when it dies.
+
+Problem. A device that fails takes its process along: by a crash, by an error that sticks, or by a hang.
+Whoever shares its process dies too, and whoever waits for it waits for ever.
+
+Design. The prover is spawned (never forked) with one end of a socketpair and a small environment. It must
+answer Configure with Ready within a deadline. From then on its messages are passed on in order; the end of
+the stream, a Fatal, a broken frame or an order to replace it all lead to the same end: the process is killed
+and reaped first, and only then is its death announced, so that nothing it held can still be worked on when
+somebody else is given it. Its successor starts after a pause that doubles with every death before a proof, up
+to a limit.
+
+Life of a process. starting -> ready -> dead -> pause -> starting ...; stop() ends the circle: stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from cuzkd.engine.channel import AsyncChannel
+from cuzkd.engine.wire import prover_pb2 as wire
+
+log = structlog.get_logger()
+
+# What a prover may inherit. Everything else in our environment is none of its business.
+KEPT_NAMES = frozenset(
+    {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"}
+)
+KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
+COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds. handshake_s: from the start to Ready, with kernels to be compiled. shutdown_s: from Shutdown
+    to exit.
+    """
+
+    handshake_s: float = 600.0
+    shutdown_s: float = 10.0
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 60.0
+
+
+class Listener(Protocol):
+    """The engine's side. All calls come on its loop, in the order in which things happened."""
+
+    def prover_starting(self, prover: str, pid: int) -> None: ...
+
+    def prover_ready(self, prover: str, ready: wire.Ready) -> None: ...
+
+    def prover_said(self, prover: str, message: wire.FromProver) -> None:
+        """Anything but Ready and Fatal."""
+
+    def prover_died(self, prover: str, cause: str) -> None:
+        """It is reaped. cause: one sentence."""
+
+    def prover_stopped(self, prover: str) -> None:
+        """It is reaped, and there will be no other."""
+
+
+class Supervisor:
+    """Keeps one prover running. name: stable, over all its processes. command: gets `--fd N` appended."""
+
+    def __init__(
+        self,
+        name: str,
+        configure: wire.Configure,
+        listener: Listener,
+        *,
+        timing: Timing,
+        cwd: str,
+        command: Sequence[str] = COMMAND,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.name = name
+        self.ready = False
+        self.failed_starts = 0  # deaths in a row without having been ready, or without having proved anything
+        self._configure = configure
+        self._listener = listener
+        self._timing = timing
+        self._cwd = cwd
+        self._command = command
+        self._pause = pause
+        self._channel: AsyncChannel[wire.FromProver] | None = None
+        self._order: asyncio.Future[str] | None = None  # an order to replace: its cause
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._circle(), name=self.name)
+
+    def send(self, message: wire.ToProver) -> None:
+        """In order, without waiting. Lost when the process is gone: its death is announced anyway."""
+        if self._channel is not None:
+            self._channel.post(message)
+
+    def replace(self, cause: str) -> None:
+        """Kill this process and start another."""
+        if self._order is not None and not self._order.done():
+            self._order.set_result(cause)
+
+    def proved(self) -> None:
+        """It has delivered a proof: its next death is not a failed start."""
+        self.failed_starts = 0
+
+    async def stop(self) -> None:
+        """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent."""
+        self._stopping = True
+        if self._task is None:
+            return
+        self.send(wire.ToProver(shutdown=wire.Shutdown()))
+        if self._channel is None:  # starting, or in a pause: there is nobody to talk to
+            self._task.cancel()
+        done, _ = await asyncio.wait([self._task], timeout=self._timing.shutdown_s)
+        if not done:
+            self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+        self._listener.prover_stopped(self.name)
+
+    async def _circle(self) -> None:
+        while not self._stopping:
+            cause = await self._one_life()
+            if self._stopping:
+                return
+            self.failed_starts += 1
+            log.error("prover_died", prover=self.name, cause=cause, failed_starts=self.failed_starts)
+            self._listener.prover_died(self.name, cause)
+            await self._pause(self._pause_s())
+
+    def _pause_s(self) -> float:
+        doubled = self._timing.first_pause_s * 2.0 ** min(self.failed_starts - 1, 32)
+        return min(doubled, self._timing.longest_pause_s)
+
+    async def _one_life(self) -> str:
+        """Run one process until it is reaped; returns what it died of."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await self._spawn(theirs)
+        except OSError as error:
+            ours.close()
+            return f"cannot be started: {error}"
+        finally:
+            theirs.close()
+        self._order = asyncio.get_running_loop().create_future()
+        channel = await AsyncChannel.open(ours, wire.FromProver)
+        try:
+            self._listener.prover_starting(self.name, process.pid)
+            cause = await self._converse(channel)
+        finally:
+            self.ready = False
+            self._channel = None
+            exit_code = await _reap(process, patience_s=0.0 if self._order.done() else 1.0)
+            await channel.close()
+        return cause or _exit(exit_code)
+
+    async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            "--fd",
+            str(theirs.fileno()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            env=environment(os.environ),
+            cwd=self._cwd,
+            start_new_session=True,  # a Ctrl-C at our terminal is ours to handle
+        )
+
+    async def _converse(self, channel: AsyncChannel[wire.FromProver]) -> str:
+        """Talk until there is nothing more to say; returns the cause, "" when the stream just ended."""
+        assert self._order is not None
+        talk = asyncio.ensure_future(self._listen(channel))
+        try:
+            await asyncio.wait([talk, self._order], return_when=asyncio.FIRST_COMPLETED)
+            return talk.result() if talk.done() else self._order.result()
+        finally:
+            talk.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await talk
+
+    async def _listen(self, channel: AsyncChannel[wire.FromProver]) -> str:
+        try:
+            channel.post(wire.ToProver(configure=self._configure))
+            cause = await self._shake_hands(channel)
+            while not cause:
+                message = await channel.receive()
+                if message is None:
+                    return ""
+                cause = self._pass_on(message)
+            return cause
+        except TimeoutError:
+            return f"was not ready within {self._timing.handshake_s:g} s"
+        except Exception as error:  # a broken frame, or a message that makes no sense
+            log.error("prover_misspoke", prover=self.name, exc_info=error)
+            return f"spoke out of turn: {error!r}"
+
+    async def _shake_hands(self, channel: AsyncChannel[wire.FromProver]) -> str:
+        """Wait for Ready; what comes before it (log records, grants) is passed on."""
+        async with asyncio.timeout(self._timing.handshake_s):
+            while True:
+                message = await channel.receive()
+                if message is None:
+                    return "ended before it was ready" if not self._stopping else "stopped"
+                if message.WhichOneof("kind") == "ready":
+                    break
+                self._channel = channel  # it may need answers already
+                if cause := self._pass_on(message):
+                    return cause
+        self._channel = channel
+        self.ready = True
+        self._listener.prover_ready(self.name, message.ready)
+        return ""
+
+    def _pass_on(self, message: wire.FromProver) -> str:
+        if message.WhichOneof("kind") == "fatal":
+            return f"{message.fatal.error_message} ({message.fatal.error_code})"
+        self._listener.prover_said(self.name, message)
+        return ""
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a prover inherits."""
+    return {
+        name: value for name, value in ours.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)
+    }
+
+
+async def _reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
+    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards, come
+    what may.
+    """
+    try:
+        async with asyncio.timeout(patience_s):
+            return await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+    assert process.returncode is not None
+    return process.returncode
+
+
+def _exit(status: int) -> str:
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = "; the kernel may have run out of memory" if -status == signal.SIGKILL else ""
+        return f"killed by {name}{hint}"
+    return f"exited with status {status}"
