@@ -1,0 +1,145 @@
+"""The finaliser: from kernels in flight to a proof that has been verified, or to the reason why there is
+none.
+
+result() blocks until the sums are there (on the CPU it is the work itself); then the device goes to the
+next partition, the vectors of an in-place backend go back, and the rest is a few milliseconds of host code:
+fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
+
+A proof that does not verify may be the witness's fault (a key without C cannot tell beforehand) or the
+device's. The partition is computed once more, from its file on; what then verifies was a counted retry,
+what fails again is answered.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from cuzkd.backend.protocol import Backend, MsmSums
+from cuzkd.engine.device import on_device
+from cuzkd.engine.faults import NoFaults
+from cuzkd.engine.partition import Partition
+from cuzkd.engine.report import Reporter
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import DeviceFault, UnsatisfiedWitness
+from cuzkd.formats import proof_bytes
+from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
+
+ATTEMPTS_INSIDE = 2
+HOST_PHASES = ("key_load", "pin", "witness", "synthesis", "assembly", "verify")
+
+
+class Groth16(Protocol):
+    """What groth16/ does with the sums."""
+
+    def assemble(self, key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof: ...
+
+    def verify(self, vk: VerifyingKey, proof: Proof, publics: Sequence[int]) -> bool: ...
+
+
+class Finaliser:
+    def __init__(
+        self,
+        backend: Backend,
+        groth16: Groth16,
+        order: Callable[[str], int],
+        reporter: Reporter,
+        faults: NoFaults,
+    ) -> None:
+        """order(curve): r, the order of its groups."""
+        self._backend = backend
+        self._groth16 = groth16
+        self._order = order
+        self._reporter = reporter
+        self._faults = faults
+
+    def run(self, partition: Partition) -> bool:
+        """True: done and reported. False: it has to be computed once more, and holds nothing any more.
+
+        Raises DeviceFault, Exhausted, Cancelled, UnsatisfiedWitness.
+        """
+        sums = self._sums(partition)
+        partition.check()
+        partition.stage = "verifying"
+        self._reporter.stage(partition.id, partition.stage)
+        proving = partition.key.proving
+        order = self._order(proving.arrays.curve)
+        self._faults.at("assembly")
+        with partition.timed("assembly"):
+            proof = self._groth16.assemble(proving, sums, secrets.randbelow(order), secrets.randbelow(order))
+        self._faults.at("verify")
+        with partition.timed("verify"):
+            good = self._groth16.verify(proving.vk, proof, partition.publics)
+        if not good:
+            self._judge(partition)
+            partition.release()
+            return False
+        self._log(partition)
+        message = wire.PartitionDone(
+            partition_id=partition.id,
+            proof=proof_bytes.encode(proof),
+            publics=[value.to_bytes(32, "big") for value in partition.publics],
+            phases=[wire.Phase(name=name, seconds=seconds) for name, seconds in partition.phases.items()],
+            h2d_bytes=partition.h2d_bytes,
+            key_digest=partition.digest,
+            attempts_inside=partition.attempts_inside,
+        )
+        partition.release()  # before it is told: whoever hears "done" may count on the memory
+        self._reporter.done(message)
+        return True
+
+    def _sums(self, partition: Partition) -> MsmSums:
+        if partition.run is None:
+            raise RuntimeError("a result without a run")
+        self._faults.at("result")
+        with on_device("result"):
+            sums = partition.run.result()
+        sums = self._faults.sums(sums)
+        partition.free("device")
+        partition.upload = partition.run = None
+        partition.drop_vectors()
+        for name, seconds in sums.phases_s.items():
+            partition.add(name, seconds)
+        partition.h2d_bytes += sums.h2d_bytes
+        return sums
+
+    def _judge(self, partition: Partition) -> None:
+        """A proof did not verify. Returns if it is to be computed once more."""
+        if partition.attempts_inside < ATTEMPTS_INSIDE:
+            fields = {
+                "partition_id": partition.id,
+                "circuit": partition.circuit,
+                "device": self._backend.device,
+            }
+            self._reporter.log(
+                "warning", "proof_did_not_verify", fields, {"attempt": partition.attempts_inside}
+            )
+            return
+        if partition.key.proving.constraints.c is None:
+            raise UnsatisfiedWitness(
+                f"the witness does not satisfy circuit {partition.circuit}, or the key does not fit it: "
+                f"{partition.attempts_inside} proofs from it did not verify"
+            )
+        raise DeviceFault(
+            f"{partition.attempts_inside} proofs did not verify although the witness satisfies all constraints "
+            f"of circuit {partition.circuit}: device {self._backend.device} is wrong, or the key is damaged"
+        )
+
+    def _log(self, partition: Partition) -> None:
+        fields = {
+            "partition_id": partition.id,
+            "circuit": partition.circuit,
+            "backend": self._backend.name,
+            "device": self._backend.device,
+            "regime": "in-place" if self._backend.in_place else "zero-copy",
+        }
+        device = {f"{name}_s": s for name, s in partition.phases.items() if name not in HOST_PHASES}
+        counts = {
+            "mutex_wait_s": partition.mutex_wait_s,
+            "h2d_bytes": partition.h2d_bytes,
+            "attempts_inside": partition.attempts_inside,
+        }
+        self._reporter.log("info", "gpu_timing", fields, device | counts)
+        host = {f"{name}_s": partition.phases.get(name, 0.0) for name in HOST_PHASES}
+        self._reporter.log("info", "fin_timing", fields, host | {"free_s": partition.freed_s})

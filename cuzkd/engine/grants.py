@@ -1,0 +1,111 @@
+"""The prover's side of the host budget: grants asked for over the channel.
+
+The front owns the one Budget of the machine. Here a reservation is a promise that it made: asked for with a
+request id, answered by the channel's reader, given back with a message. When this process dies the front
+takes everything back by itself, so nothing has to be returned on the way out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import CuzkdError, Exhausted, Unavailable, from_code
+
+Send = Callable[[wire.FromProver], None]
+
+
+class RemoteReservation:
+    """Bytes of the front's budget. The same contract as memory.budget.Reservation."""
+
+    def __init__(self, send: Send, nbytes: int, what: str) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._nbytes = nbytes
+        self.what = what
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    def shrink(self, to: int) -> None:
+        with self._lock:
+            if to < 0 or to > self._nbytes:
+                raise ValueError(f"{self.what}: cannot shrink {self._nbytes} bytes to {to}")
+            returned, self._nbytes = self._nbytes - to, to
+        if returned:
+            self._send(wire.FromProver(grant_return=wire.GrantReturn(bytes=returned, what=self.what)))
+
+    def release(self) -> None:
+        self.shrink(0)
+
+
+class _Request:
+    def __init__(self, nbytes: int, what: str) -> None:
+        self.nbytes = nbytes
+        self.what = what
+        self.answered = threading.Event()
+        self.error: CuzkdError | None = None
+
+
+class RemoteGrants:
+    """memory.budget.Grants over the channel. Thread-safe; `answer` is called by the reader and never blocks
+    for long.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = threading.Lock()  # over the table; never held while sending
+        self._ids = itertools.count(1)
+        self._open: dict[int, _Request] = {}
+        self._closed = False
+
+    def reserve(self, nbytes: int, what: str, timeout_s: float | None = None) -> RemoteReservation:
+        """Block until the front grants. timeout_s = 0: it answers at once, Exhausted instead of a place in
+        its queue.
+
+        Raises NeverFits when it is more than the whole budget, Unavailable once the channel is closed.
+        Other timeouts give up waiting with Exhausted; the grant is returned if it comes after all.
+        """
+        request = _Request(nbytes, what)
+        now = timeout_s == 0
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the prover is shutting down")
+            number = next(self._ids)
+            self._open[number] = request
+        self._send(
+            wire.FromProver(
+                grant_request=wire.GrantRequest(request_id=number, bytes=nbytes, what=what, now=now)
+            )
+        )
+        if not request.answered.wait(None if now else timeout_s):
+            with self._lock:
+                late = self._open.pop(number, None) is not None
+            if late:
+                raise Exhausted(f"{what} needs {nbytes} bytes: no grant within {timeout_s} s")
+        if request.error is not None:
+            raise request.error
+        return RemoteReservation(self._send, nbytes, what)
+
+    def answer(self, grant: wire.Grant) -> None:
+        """A Grant arrived. One that nobody waits for any more goes straight back."""
+        with self._lock:
+            request = self._open.pop(grant.request_id, None)
+        if request is not None:
+            if grant.error_code:
+                request.error = from_code(grant.error_code, grant.error_message)
+            request.answered.set()
+        elif not grant.error_code:
+            self._send(wire.FromProver(grant_return=wire.GrantReturn(bytes=grant.bytes, what="late")))
+
+    def close(self) -> None:
+        """Everybody who waits gets Unavailable."""
+        with self._lock:
+            self._closed = True
+            requests, self._open = list(self._open.values()), {}
+        for request in requests:
+            request.error = Unavailable("the prover is shutting down")
+            request.answered.set()

@@ -1,0 +1,110 @@
+"""The prover process: one device, replaceable at any time. `python -m cuzkd.engine.prover --fd N`.
+
+Started by the supervisor with one end of a socketpair as file descriptor N; never forked from a process
+with threads. It speaks proto/cuzkd/prover/v1/prover.proto and nothing else, holds no durable state, and
+ends when the front is gone. Here is what makes it a process: hardening, the first message, opening the
+device. What it does then is in workers.py.
+
+Signals: those that a terminal or a service manager sends to the whole group are left to the front, which
+drains first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import signal
+import socket
+from collections.abc import Sequence
+
+from cuzkd.backend import cpu, select
+from cuzkd.backend.protocol import Backend, MsmSums
+from cuzkd.circuits.registry import Registry
+from cuzkd.curves.params import CURVES
+from cuzkd.engine.channel import Channel
+from cuzkd.engine.report import Reporter
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.engine.workers import Parts, Workers
+from cuzkd.errors import CuzkdError, InvalidInput
+from cuzkd.groth16 import prover as groth16_prover
+from cuzkd.groth16 import verifier as groth16_verifier
+from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
+from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream, Upstream
+
+_PR_SET_DUMPABLE = 4
+
+
+def harden() -> None:
+    """No core dumps and no debugger of the same user: witnesses are in this memory. Group signals are the
+    front's.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+class _Groth16:
+    def assemble(self, key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof:
+        return groth16_prover.assemble(key, sums, r, s)
+
+    def verify(self, vk: VerifyingKey, proof: Proof, publics: Sequence[int]) -> bool:
+        return bool(groth16_verifier.verify(vk, proof, publics))
+
+
+def upstream_for(backend: Backend) -> Upstream:
+    """Page-locked for a device, ordinary pages where none is."""
+    pages = PagesUpstream(cpu.threads())
+    if backend.name != "cuda":
+        return pages
+    from cuzkd.backend import cuda  # needs cupy, which is there if the backend is
+
+    return RegisteringUpstream(pages, cuda.register_host, cuda.unregister_host)
+
+
+def open_parts(config: wire.Configure) -> Parts:
+    """Open the device and the registry. Raises Unavailable when there is no such device."""
+    cpu.set_threads(config.threads or len(os.sched_getaffinity(0)))
+    backend = select.load(config.backend or "auto")
+    return Parts(
+        backend=backend,
+        host=cpu,
+        groth16=_Groth16(),
+        upstream=upstream_for(backend),
+        open_circuit=Registry(config.state_dir).open,
+        order=lambda curve: CURVES[curve].r,
+    )
+
+
+def serve(sock: socket.socket) -> None:
+    """Everything from the first message to the end of the process."""
+    channel = Channel(sock, wire.ToProver)
+    first = channel.receive()
+    if first is None:
+        os._exit(1)
+    try:
+        if first.WhichOneof("kind") != "configure":
+            raise InvalidInput(f"the first message is {first.WhichOneof('kind')!r}, expected 'configure'")
+        workers = Workers(channel, first.configure, open_parts(first.configure))
+    except Exception as error:
+        code = error.code if isinstance(error, CuzkdError) else CuzkdError.code
+        message = str(error) if isinstance(error, CuzkdError) else repr(error)
+        Reporter(channel.send).fatal(code, f"opening the {first.configure.backend!r} backend: {message}")
+        os._exit(1)
+    workers.run()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="cuzkd.engine.prover", description="started by the cuzkd daemon")
+    parser.add_argument("--fd", type=int, required=True, help="socket to the front process")
+    options = parser.parse_args(arguments)
+    harden()
+    serve(socket.socket(fileno=options.fd))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""The threads of a prover process, and the lines between them.
+
+The reader, `max_parallel_synthesis` threads of synthesis, one GPU scheduler, two finalisers, a heartbeat.
+Partitions travel through lines ordered by (priority, sequence); every one that was offered is answered by
+exactly one PartitionDone or PartitionFailed. What goes wrong with one partition is that partition's answer.
+What goes wrong outside of one, or with the device, ends the process: Fatal, and a non-zero exit; the
+supervisor starts another.
+
+Locks: the device mutex may be held by a partition through anything; the sending lock of the channel and the
+locks of tables and lines are innermost, and none of them is held while another is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuzkd.backend.protocol import Backend
+from cuzkd.circuits.registry import Circuit
+from cuzkd.engine import faults as fault_plans
+from cuzkd.engine.channel import Channel
+from cuzkd.engine.device import DeviceMutex
+from cuzkd.engine.finaliser import Finaliser, Groth16
+from cuzkd.engine.gpu_scheduler import GpuScheduler
+from cuzkd.engine.grants import RemoteGrants
+from cuzkd.engine.partition import Line, Partition
+from cuzkd.engine.report import Failure, Reporter, failure
+from cuzkd.engine.residency import Residency
+from cuzkd.engine.synthesis import Host, Synthesis
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import Cancelled, CuzkdError
+from cuzkd.memory.pool import PinnedPool
+from cuzkd.memory.upstream import Upstream
+
+HEARTBEAT_S = 1.0
+FINALISERS = 2
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the process is made of; tests put simpler ones in its place."""
+
+    backend: Backend
+    host: Host
+    groth16: Groth16
+    upstream: Upstream
+    open_circuit: Callable[[str], Circuit]
+    order: Callable[[str], int]
+    vram_total_bytes: int = 0
+
+
+class Workers:
+    """Give it a configured channel and its parts, then `run()`."""
+
+    def __init__(
+        self,
+        channel: Channel[wire.ToProver],
+        config: wire.Configure,
+        parts: Parts,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._channel = channel
+        self._config = config
+        self._parts = parts
+        self._leave = leave
+        self._stopping = threading.Event()
+        self._reporter = Reporter(self._send)
+        self._grants = RemoteGrants(self._send)
+        self._mutex = DeviceMutex()
+        self.pool = PinnedPool(parts.upstream, self._grants, config.slab_bytes, config.wipe)
+        self._residency = Residency(
+            parts.open_circuit, parts.backend, self._mutex, self._grants, self._reporter
+        )
+        plan = fault_plans.load(config.fault)
+        self._synthesis = Synthesis(
+            parts.backend, parts.host, self._residency, self.pool, self._reporter, plan, self._prewarm
+        )
+        self._scheduler = GpuScheduler(parts.backend, self._mutex, self._reporter, plan)
+        self._finaliser = Finaliser(parts.backend, parts.groth16, parts.order, self._reporter, plan)
+        self._todo = Line(slots=max(1, config.ready_target))
+        self._ready = Line()
+        self._launched: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # over the three below
+        self._partitions: dict[str, Partition] = {}
+        self._prewarmed: set[int] = set()
+        self._h2d_bytes_total = 0
+
+    # -- the reader --
+
+    def run(self) -> None:
+        """Announce readiness, then serve until Shutdown (exit 0) or until the front is gone (exit 1)."""
+        backend = self._parts.backend
+        self._threads = [
+            self._start(f"synthesis-{n}", self._synthesise)
+            for n in range(max(1, self._config.max_parallel_synthesis))
+        ]
+        self._threads.append(self._start("gpu-scheduler", self._schedule))
+        self._threads += [self._start(f"finaliser-{n}", self._finalise) for n in range(FINALISERS)]
+        self._threads.append(self._start("heartbeat", self._beat))
+        self._reporter.ready(
+            wire.Ready(
+                pid=os.getpid(),
+                backend=backend.name,
+                device=backend.device,
+                device_name=backend.device_name,
+                vram_total_bytes=self._parts.vram_total_bytes,
+            )
+        )
+        while (message := self._channel.receive()) is not None:
+            kind = message.WhichOneof("kind")
+            if kind == "shutdown":
+                self._stop()
+                return self._leave(0)
+            self._handle(kind, message)
+        self._stop()
+        return self._leave(1)
+
+    def _handle(self, kind: str | None, message: wire.ToProver) -> None:
+        """One message. Nothing here may block: grants arrive through this thread."""
+        if kind == "offer":
+            self._offer(message.offer)
+        elif kind == "cancel":
+            self._cancel(message.cancel.partition_id)
+        elif kind == "grant":
+            self._grants.answer(message.grant)
+        elif kind == "preload":
+            self._start("preload", lambda: self._preload(message.preload.circuit))
+        elif kind == "drop":
+            self._start("drop", lambda: self._residency.drop(message.drop.circuit))
+        elif kind == "shrink_pool":
+            self._start("shrink-pool", lambda: self.pool.trim(message.shrink_pool.bytes))
+
+    def _offer(self, offer: wire.Offer) -> None:
+        partition = Partition(
+            id=offer.partition_id,
+            circuit=offer.circuit,
+            digest=offer.circuit_digest,
+            spool_path=offer.spool_path,
+            priority=offer.priority,
+            sequence=offer.sequence,
+            attempt=offer.attempt,
+        )
+        with self._lock:
+            self._partitions[partition.id] = partition
+        self._todo.put(partition)
+
+    def _cancel(self, partition_id: str) -> None:
+        with self._lock:
+            partition = self._partitions.get(partition_id)
+        if partition is None:
+            return
+        partition.cancelled.set()
+        if self._todo.remove(partition) or self._ready.remove(partition):
+            self._end(partition, failure(Cancelled("cancelled at its owner's wish"), partition.stage))
+
+    # -- the stages: each thread a loop over its line, each partition on its own --
+
+    def _synthesise(self) -> None:
+        while (partition := self._todo.take()) is not None:
+            if self._guarded(partition, self._synthesis.run):
+                self._ready.put(partition)
+                if partition.cancelled.is_set():  # the cancel may have come before it stood in line
+                    self._cancel(partition.id)
+
+    def _schedule(self) -> None:
+        while (partition := self._ready.take()) is not None:
+            if self._guarded(partition, self._scheduler.run):
+                self._launched.put(partition)
+
+    def _finalise(self) -> None:
+        while (partition := self._launched.get()) is not None:
+            moved = -partition.h2d_bytes
+            self._guarded(partition, self._finish)
+            with self._lock:
+                self._h2d_bytes_total += moved + partition.h2d_bytes
+
+    def _finish(self, partition: Partition) -> None:
+        if self._finaliser.run(partition):
+            self._forget(partition)
+        else:
+            self._todo.put(partition)
+
+    def _guarded(self, partition: Partition, stage: Callable[[Partition], object]) -> bool:
+        """Run a stage. An error is the partition's answer: everything that it holds goes back. True: it
+        went on.
+        """
+        why: Failure | None = None
+        try:
+            stage(partition)
+        except Exception as error:
+            why = failure(error, partition.stage, {partition.spool_path: "witness"})
+            traceback.clear_frames(
+                error.__traceback__
+            )  # arrays in the frames would keep its leases from ending
+        if why is None:
+            return True
+        self._end(partition, why)
+        if why.fatal:
+            self._die(why.code, why.message)
+        return False
+
+    def _end(self, partition: Partition, why: Failure) -> None:
+        try:
+            partition.release()
+        except (
+            CuzkdError
+        ) as error:  # a lease that could not end is out of use; the partition has its answer anyway
+            self._reporter.log("error", error.code, {"partition_id": partition.id, "message": str(error)}, {})
+        self._forget(partition)
+        self._reporter.failed(partition.id, partition.stage, why)
+
+    def _forget(self, partition: Partition) -> None:
+        with self._lock:
+            if self._partitions.get(partition.id) is partition:
+                del self._partitions[partition.id]
+
+    # -- keys and memory --
+
+    def _preload(self, circuit: str) -> None:
+        try:
+            key = self._residency.use(circuit)
+        except CuzkdError:  # reported by the table
+            return
+        self._residency.done_with(key)
+
+    def _prewarm(self, partition_bytes: int) -> None:
+        """A partition needs this much: have room for all that may be under way, ahead of the jobs, in the
+        background.
+        """
+        with self._lock:
+            known = not self._config.prewarm or partition_bytes in self._prewarmed
+            self._prewarmed.add(partition_bytes)
+        if not known:
+            self.pool.prewarm(partition_bytes, self._config.ready_target + 1)
+
+    # -- the process --
+
+    def _send(self, message: wire.FromProver) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:  # the front is gone, and with it everybody who could want an answer
+            if not self._stopping.is_set():
+                self._leave(1)
+
+    def _start(self, name: str, work: Callable[[], object]) -> threading.Thread:
+        def supervised() -> None:
+            try:
+                work()
+            except Exception as error:  # outside of any partition: a bug of ours, and no state to be trusted
+                self._die(CuzkdError.code, f"thread {name} ended: {error!r}")
+
+        thread = threading.Thread(target=supervised, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _die(self, code: str, message: str) -> None:
+        if not self._stopping.is_set():
+            self._reporter.fatal(code, message)
+        self._leave(1)
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_S):
+            self._reporter.heartbeat(self._heartbeat())
+
+    def _heartbeat(self) -> wire.Heartbeat:
+        stats = self.pool.stats()
+        resident = self._residency.resident_bytes
+        with self._lock:
+            stages = [partition.stage for partition in self._partitions.values()]
+            moved = self._h2d_bytes_total
+        return wire.Heartbeat(
+            pinned_slab_bytes=stats.slab_bytes,
+            pinned_leased_bytes=stats.leased_bytes,
+            pinned_free_bytes=stats.free_bytes,
+            slabs_made=stats.slabs_made,
+            slabs_made_on_job_path=stats.slabs_made_on_job_path,
+            h2d_bytes_total=moved,
+            vram_used_bytes=0 if self._parts.backend.in_place else resident,
+            synthesising=stages.count("synthesising"),
+            ready=stages.count("ready"),
+            device_busy=self._mutex.busy,
+            resident_key_bytes=resident,
+        )
+
+    def _stop(self) -> None:
+        """Let every thread that waits see the end. What runs in native code is left to the end of the
+        process.
+        """
+        self._stopping.set()
+        self._grants.close()
+        self._todo.close()
+        self._ready.close()
+        for _ in range(FINALISERS):
+            self._launched.put(None)

@@ -1,0 +1,326 @@
+"""A prover's surroundings for tests: a front that keeps a real budget, a tiny circuit in plain ints,
+a scripted backend.
+
+The circuit: y = x * x over bn254, wires [1, y, x], y public. The fake sums carry y, as the backend finds it in its
+vectors when it "computes", and the fake verification compares it with the public input: a proof of another partition,
+or of vectors that were reused too early, does not verify.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+from cuzkd.backend.protocol import KeyArrays, MsmSums, SparseMatrix
+from cuzkd.curves.params import CURVES
+from cuzkd.engine.channel import Channel
+from cuzkd.engine.residency import constraint_bytes, key_bytes
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.engine.workers import Parts, Workers
+from cuzkd.errors import CuzkdError, Exhausted, NotFound
+from cuzkd.formats import wtns
+from cuzkd.groth16.keys import Proof
+from cuzkd.memory.budget import Budget
+from cuzkd.memory.upstream import PagesUpstream
+
+CURVE = "bn254"
+R = CURVES[CURVE].r
+MONT = 1 << 256
+
+
+def limbs(values):
+    return np.frombuffer(b"".join(v.to_bytes(32, "little") for v in values), np.uint64).reshape(-1, 4).copy()
+
+
+def ints(rows):
+    return [int.from_bytes(row.tobytes(), "little") for row in rows]
+
+
+def matrix(rows, n_cols):
+    """rows: lists of (wire, small integer)."""
+    entries = [entry for row in rows for entry in row]
+    values = [1, -1, *sorted({value for _, value in entries} - {1, -1})]
+    return SparseMatrix(
+        n_cols,
+        np.cumsum([0, *map(len, rows)]).astype(np.uint64),
+        np.array([wire for wire, _ in entries], np.uint32),
+        np.array([values.index(value) for _, value in entries], np.uint32),
+        limbs([value * MONT * MONT % R for value in values]),
+    )
+
+
+def square_circuit(digest="d1", with_c=True, log_domain=2, padding=0):
+    """y = x * x, and `padding` more wires that nothing uses, to make z large."""
+    n_wires = 3 + padding
+    a, b, c = [[(2, 1)], [(0, 1)], [(1, 1)]], [[(2, 1)], [], []], [[(1, 1)], [], []]
+    points = {name: np.zeros((n_wires, 2, 4), np.uint64) for name in ("a_g1", "b_g1")}
+    arrays = KeyArrays(
+        curve=CURVE,
+        root_family=5,
+        reduction="circom",
+        log_domain=log_domain,
+        n_wires=n_wires,
+        n_public=1,
+        b_g2=np.zeros((n_wires, 2, 2, 4), np.uint64),
+        l_g1=np.zeros((n_wires - 2, 2, 4), np.uint64),
+        h_g1=np.zeros((1 << log_domain, 2, 4), np.uint64),
+        n_rows=3,
+        **points,
+    )
+    constraints = SimpleNamespace(
+        a=matrix(a, n_wires), b=matrix(b, n_wires), c=matrix(c, n_wires) if with_c else None
+    )
+    key = SimpleNamespace(vk=None, arrays=arrays, constraints=constraints)
+    return SimpleNamespace(key=key, manifest=SimpleNamespace(digest=digest))
+
+
+def charge(circuit):
+    """Bytes of the host budget that its key takes."""
+    return key_bytes(circuit.key) + constraint_bytes(circuit.key)
+
+
+def write_square(path, x, y=None, one=1, padding=0, curve=CURVE):
+    wtns.write(path, curve, [one, x * x % R if y is None else y, x, *[0] * padding])
+    return str(path)
+
+
+class PlainHost:
+    """backend/cpu.py's services in plain ints."""
+
+    def copy_witness(self, curve, raw, out):
+        values = ints(np.frombuffer(raw, np.uint64).reshape(-1, 4))
+        for index, value in enumerate(values):
+            if value >= CURVES[curve].r:
+                return index
+        out[:] = limbs(values)
+        return -1
+
+    def spmv_into(self, curve, m, z, out, row_begin, row_end):
+        for row in range(row_begin, row_end):
+            span = range(int(m.row_ptr[row]), int(m.row_ptr[row + 1]))
+            terms = [ints(m.table[m.coeff[i]][None])[0] * ints(z[m.cols[i]][None])[0] for i in span]
+            out[row] = limbs([sum(terms) * pow(MONT, -1, R) % R])[0]
+
+    def first_mismatch(self, curve, a, b, c, begin, end):
+        for row in range(begin, end):
+            left, right, product = (ints(vector[row][None])[0] for vector in (a, b, c))
+            if left * right * pow(MONT, -1, R) % R != product:
+                return row
+        return -1
+
+
+class ScriptedBackend:
+    """Computes nothing; takes its time, and can be held. `result_gate`: results wait for it."""
+
+    name, device, device_name = "scripted", "scripted-0", "a fake"
+
+    def __init__(self, in_place=True):
+        self.in_place = self.scratch_c = in_place
+        self.result_gate = threading.Event()
+        self.result_gate.set()
+        self.launched = []
+        self.loads = 0
+        self.running = 0
+        self.most_running = 0
+
+    def vector_rows(self, key):
+        return key.domain if self.in_place else key.n_rows
+
+    def load_key(self, key):
+        self.loads += 1
+        return SimpleNamespace(arrays=key, resident_bytes=key.h_g1.nbytes, close=lambda: None)
+
+    def upload(self, key, a, b, c, z):
+        assert (c is not None) == self.scratch_c
+        rows = self.vector_rows(key.arrays)
+        for vector in (a, b, c) if self.in_place else (a, b):
+            assert vector.shape == (rows, 4)
+        assert not a[3:].any() and not b[3:].any()
+        kept = z if self.in_place else z.copy()
+        return SimpleNamespace(z=kept, a=a if self.in_place else None, wait=lambda: None)
+
+    def launch(self, upload):
+        self.launched.append(ints(upload.z[1][None])[0])
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        return SimpleNamespace(result=lambda: self._result(upload))
+
+    def _result(self, upload):
+        self.result_gate.wait(20)
+        self.running -= 1
+        point = np.zeros((2, 4), np.uint64)
+        a = point.copy()
+        a[0] = upload.z[1]
+        if upload.a is not None:
+            upload.a[:] = 7  # works in place
+        twice = np.zeros((2, 2, 4), np.uint64)
+        moved = 0 if self.in_place else 96
+        return MsmSums(a, point, twice, point, point, {"ntt_h": 0.001, "msm_h": 0.002}, h2d_bytes=moved)
+
+
+class PlainGroth16:
+    def __init__(self):
+        self.blinding = []
+
+    def assemble(self, key, sums, r, s):
+        self.blinding += [r, s]
+        return Proof(CURVE, sums.a_g1, sums.b_g2, sums.h_g1)
+
+    def verify(self, vk, proof, publics):
+        return ints(proof.a[:1]) == list(publics[:1])
+
+
+class Front:
+    """The other end: answers grants from a real Budget, keeps everything that it is told."""
+
+    def __init__(self, limit_bytes=64 << 20):
+        self.budget = Budget(limit_bytes)
+        self.socket, self.theirs = socket.socketpair()
+        self.channel = Channel(self.socket, wire.FromProver)
+        self.heard = []
+        self.ended = threading.Event()
+        self._changed = threading.Condition()
+        self._held = []
+        self._sequence = 0
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self):
+        while (message := self.channel.receive()) is not None:
+            kind = message.WhichOneof("kind")
+            if kind == "grant_request":
+                self._grant(message.grant_request)
+            elif kind == "grant_return":
+                self._returned(message.grant_return.bytes)
+            with self._changed:
+                self.heard.append(message)
+                self._changed.notify_all()
+        self.ended.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _grant(self, asked):
+        def granted(reservation):
+            self._held.append(reservation)
+            self.send(grant=wire.Grant(request_id=asked.request_id, bytes=asked.bytes))
+
+        try:
+            ticket = self.budget.request(asked.bytes, asked.what, granted)
+            if asked.now and ticket.cancel():
+                raise Exhausted("not now")
+        except CuzkdError as error:
+            answer = wire.Grant(request_id=asked.request_id, error_code=error.code, error_message=str(error))
+            self.send(grant=answer)
+
+    def _returned(self, nbytes):
+        while nbytes:
+            reservation = next(one for one in self._held if one.nbytes)
+            part = min(nbytes, reservation.nbytes)
+            reservation.shrink(reservation.nbytes - part)
+            nbytes -= part
+
+    def send(self, **kind):
+        with contextlib.suppress(OSError):
+            self.channel.send(wire.ToProver(**kind))
+
+    def offer(self, partition_id, path, circuit="square", digest="d1", priority=2):
+        self._sequence += 1
+        self.send(
+            offer=wire.Offer(
+                partition_id=partition_id,
+                circuit=circuit,
+                circuit_digest=digest,
+                spool_path=str(path),
+                priority=priority,
+                sequence=self._sequence,
+                attempt=1,
+            )
+        )
+
+    def all(self, kind):
+        with self._changed:
+            return [getattr(m, kind) for m in self.heard if m.WhichOneof("kind") == kind]
+
+    def wait(self, fact, timeout_s=60):
+        """Until fact() is true; it is asked again after every message."""
+        with self._changed:
+            assert self._changed.wait_for(fact, timeout_s), self.heard[-5:]
+
+    def answers(self):
+        """partition id -> PartitionDone or PartitionFailed; every id at most once."""
+        found = {}
+        for answer in [*self.all("done"), *self.all("failed")]:
+            assert answer.partition_id not in found, f"{answer.partition_id} was answered twice"
+            found[answer.partition_id] = answer
+        return found
+
+    def answer(self, *ids, timeout_s=60):
+        self.wait(lambda: all(one in self.answers() for one in ids), timeout_s)
+        found = [self.answers()[one] for one in ids]
+        return found[0] if len(ids) == 1 else found
+
+    def barrier(self):
+        """Until the prover has handled everything that was sent before."""
+        name = f"barrier-{len(self.heard)}"
+        self.send(drop=wire.Drop(circuit=name))
+        self.wait(lambda: any(state.circuit == name for state in self.all("circuit")))
+
+    def stages(self, partition_id):
+        return [event.stage for event in self.all("event") if event.partition_id == partition_id]
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        self.socket.close()
+        self.theirs.close()
+
+
+class InProcess:
+    """Workers in this process, over a socketpair, with fakes below them."""
+
+    def __init__(self, backend=None, circuits=None, limit_bytes=64 << 20, **configure):
+        self.front = Front(limit_bytes)
+        self.backend = backend or ScriptedBackend()
+        self.circuits = circuits if circuits is not None else {"square": square_circuit()}
+        self.groth16 = PlainGroth16()
+        self.left = []
+        options = {"max_parallel_synthesis": 2, "ready_target": 2, "wipe": True} | configure
+        parts = Parts(
+            self.backend,
+            PlainHost(),
+            self.groth16,
+            PagesUpstream(),
+            self._open,
+            lambda curve: CURVES[curve].r,
+        )
+        channel = Channel(self.front.theirs, wire.ToProver)
+        self.workers = Workers(channel, wire.Configure(**options), parts, leave=self.left.append)
+        self._thread = threading.Thread(target=self.workers.run, daemon=True)
+        self._thread.start()
+
+    def _open(self, name):
+        if name not in self.circuits:
+            raise NotFound(f"circuit {name}: not here")
+        return self.circuits[name]
+
+    def idle(self):
+        """Nothing leased, nothing held."""
+        stats = self.workers.pool.stats()
+        return stats.leased_bytes == stats.quarantined_bytes == 0 and not self.workers._mutex.busy
+
+    def wait_idle(self):
+        for _ in range(1000):
+            if self.idle():
+                return
+            time.sleep(0.005)
+        raise AssertionError(self.workers.pool.stats())
+
+    def close(self):
+        self.front.send(shutdown=wire.Shutdown())
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        self.workers.pool.close()
+        self.front.close()
