@@ -1,1 +1,1 @@
-"""What can be proved: circuits that an operator has added, their keys prepared for loading, and one that is built in."""
+"""What can be proved: the circuits that an operator has added, and one that is built in."""

@@ -1,8 +1,9 @@
 """The JSON of snarkjs: proof.json, public.json, verification_key.json.
 
-Numbers are decimal strings. G1 is [x, y, "1"], G2 [[x.c0, x.c1], [y.c0, y.c1], ["1", "0"]], infinity (0 : 1 : 0).
-Text has an indent of one space and no newline at its end; an empty public.json is "[\\n]". The curve is "bn128"
-or "bls12381"; rapidsnark writes compact text and leaves the curve out of a proof, so whoever reads one names it.
+Numbers are decimal strings. G1 is [x, y, "1"], G2 [[x.c0, x.c1], [y.c0, y.c1], ["1", "0"]], infinity
+(0 : 1 : 0). Text has an indent of one space and no newline at its end; an empty public.json is "[\\n]". The
+curve is "bn128" or "bls12381"; rapidsnark writes compact text and leaves the curve out of a proof, so whoever
+reads one names it.
 Problem: elsewhere a number that is not reduced passes, or passes in one tool and fails in the next.
 Design: exact shapes, exact digits, every coordinate below q, every public value below r. Points are checked
 against the curve by the verifier, not here. The ..._from_json functions take text and `where` (a name for
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ from cuzkd.groth16.keys import Proof, VerifyingKey
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,127}", re.ASCII)
 # A key with 100,000 public values is 25 MB.
 MAX_BYTES = 256 << 20
+# Final exponentiations differ by a power that changes no equation between pairings. ffjavascript's value is the
+# reduced pairing to this power of the curve's parameter x (found on snarkjs's exports, which the tests hold).
+_FFJAVASCRIPT_POWER: dict[str, Callable[[int], int]] = {
+    "bn254": lambda x: 2 * x * (6 * x * x + 3 * x + 1),
+    "bls12_381": lambda x: -3,
+}
 _G1_INFINITY = ["0", "1", "0"]
 _G2_INFINITY = [["0", "0"], ["1", "0"], ["0", "0"]]
 
@@ -76,12 +83,10 @@ def publics_from_json(text: str | bytes, where: str, curve: str) -> list[int]:
     return [_number(value, r, f"{where}: value {i}", f"r of {curve}") for i, value in enumerate(values)]
 
 
-def vkey_to_json(vk: VerifyingKey, alphabeta: U64 | None = None) -> str:
-    """verification_key.json.
+def vkey_to_json(vk: VerifyingKey, *, with_pairing: bool = False) -> str:
+    """verification_key.json. with_pairing: also vk_alphabeta_12, for which native code is loaded.
 
-    alphabeta: uint64[12, L], e(alpha, beta) as `backend.cpu.pairing` gives it. Verifiers need it not
-    (snarkjs, too, computes it again), but its own export holds it; it is left out when not given, so that a
-    key can be written without pairing.
+    snarkjs's own export holds that value; no verifier needs it (snarkjs, too, computes it again).
     """
     record: dict[str, Any] = {
         "protocol": "groth16",
@@ -92,8 +97,8 @@ def vkey_to_json(vk: VerifyingKey, alphabeta: U64 | None = None) -> str:
         "vk_gamma_2": _g2_out(vk.curve, vk.gamma_g2),
         "vk_delta_2": _g2_out(vk.curve, vk.delta_g2),
     }
-    if alphabeta is not None:
-        record["vk_alphabeta_12"] = _fq12_out(vk.curve, alphabeta)
+    if with_pairing:
+        record["vk_alphabeta_12"] = _alphabeta(vk)
     record["IC"] = [_g1_out(vk.curve, point) for point in vk.ic]
     return _dump(record)
 
@@ -239,13 +244,17 @@ def _g2_out(curve: str, array: U64) -> list[list[str]]:
     return _G2_INFINITY if point is None else [*([str(c) for c in pair] for pair in point), ["1", "0"]]
 
 
-def _fq12_out(curve: str, coefficients: U64) -> list[list[list[str]]]:
-    """Coefficients of 1, w, ..., w^11 over Fq (canonical) -> Fq6 by Fq6, each of three Fq2.
+def _alphabeta(vk: VerifyingKey) -> list[list[list[str]]]:
+    """e(alpha, beta) as ffjavascript computes it, Fq6 by Fq6, each of three Fq2."""
+    from cuzkd.backend import cpu  # native: a client that only reads and writes proofs does without
 
-    w^6 = xi = xi0 + u, so c_j w^j + c_(j+6) w^(j+6) = (c_j + xi0 c_(j+6) + c_(j+6) u) w^j; w^2 = v tells even
-    from odd j.
-    """
-    c = params.CURVES[curve]
+    c = params.CURVES[vk.curve]
+    k = _FFJAVASCRIPT_POWER[vk.curve](c.x) % c.r
+    scalar = np.frombuffer(k.to_bytes(32, "little"), dtype="<u8").reshape(1, 4)
+    alpha = cpu.CpuBackend().scalar_mul(vk.curve, "g1", np.ascontiguousarray(vk.alpha_g1)[None], scalar)[0]
+    coefficients = cpu.pairing(vk.curve, alpha, np.ascontiguousarray(vk.beta_g2))
+    # Coefficients of 1, w, ..., w^11 over Fq. w^6 = xi0 + u, so c_j w^j + c_(j+6) w^(j+6) is
+    # (c_j + xi0 c_(j+6) + c_(j+6) u) w^j; w^2 = v tells even from odd j.
     flat = [int.from_bytes(row.astype("<u8").tobytes(), "little") for row in coefficients]
     fq2 = [[str((flat[j] + c.xi[0] * flat[j + 6]) % c.q), str(flat[j + 6])] for j in range(6)]
     return [fq2[0::2], fq2[1::2]]

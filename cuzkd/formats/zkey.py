@@ -226,4 +226,4 @@ def write(path: str | os.PathLike[str], key: ProvingKey) -> None:
 
 
 def _bytes(array: U64) -> bytes | memoryview:
-    return memoryview(np.ascontiguousarray(array, dtype="<u8")).cast("B") if array.size else b""
+    return np.ascontiguousarray(array, dtype="<u8").data.cast("B") if array.size else b""
