@@ -31,7 +31,8 @@ def written(path, chunk_bytes=manifests.CHUNK_BYTES):
     w = keyfile.write(path, ARRAYS)
     return manifests.make(
         name="c", curve="bn254", n_constraints=1, n_public=0, n_wires=3, log_domain=1, root_family=5,
-        reduction="circom",        constraint_check="derived", n_coefficients=3, key_bytes=w.key_bytes, resident_bytes=w.resident_bytes,
+        reduction="circom", constraint_check="derived", n_coefficients=3, key_bytes=w.key_bytes,
+        resident_bytes=w.resident_bytes,
         chunk_bytes=chunk_bytes, chunk_digests=w.chunk_digests, sections=w.sections, source="test",
     )  # fmt: skip
 
