@@ -25,9 +25,10 @@ import numpy as np
 from cuzkd import errors
 from cuzkd.backend import cpu, cuda_ops, nvrtc
 from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
-from cuzkd.backend.cuda_msm import Plan, Query, Sums, coordinate_bytes
+from cuzkd.backend.cuda_msm import Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "register_host", "unregister_host"]
@@ -211,13 +212,13 @@ class CudaBackend:
 
         words: plan.windows + 1 affine points. Done on the host, whose processors double points far sooner.
         """
-        lq = coordinate_bytes(curve, "g1") // 8
+        lq = CURVES[curve].fq_limbs
         shape = (2, lq) if group == "g1" else (2, 2, lq)
         points = words.reshape(plan.windows + 1, *shape).copy()
         r = CURVES[curve].r
         weights = [pow(2, plan.window_bits * v, r) for v in range(plan.windows)] + [1]
-        scalars = np.frombuffer(b"".join(w.to_bytes(32, "little") for w in weights), np.uint64)
-        return self._host.msm(curve, group, points, scalars.reshape(-1, 4))
+        scalars = limbs.from_ints(weights, limbs.FR_LIMBS)
+        return self._host.msm(curve, group, points, scalars)
 
     # -- proving --
 

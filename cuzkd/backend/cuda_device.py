@@ -70,8 +70,10 @@ class Device:
 
     def __init__(self, index: int = 0, cache_dir: Path | None = None) -> None:
         self.index = index
-        with _translated():
+        try:
             count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:  # no driver, or no device that it knows
+            raise errors.Unavailable(f"no CUDA device: {error}") from error
         if index >= count:
             raise errors.Unavailable(f"GPU {index} asked for, {count} present")
         with self.guard():

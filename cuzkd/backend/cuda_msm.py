@@ -26,19 +26,18 @@ from cuzkd.curves.params import CURVES
 
 SCAN_BLOCK = 4096  # counts per block of gpu/digits.cu's scan
 SCAN_THREADS = 512
-FAN = 32  # of the tree over heads in gpu/msm.cu
+FAN = 8  # of the tree over heads: LOG_FAN in gpu/msm.cu
 GROUP_BYTES = 2 << 30  # lists and buckets of a group of windows stay below this (one window may exceed it)
 THREADS_PER_PROCESSOR = 2048  # accumulating threads: some waves of what a multiprocessor holds at once
 ENTRIES_PER_THREAD = 16  # at least, so that the sums which span threads stay few
-LOG_MERGE = 5  # buckets merged by one thread at most, as a logarithm
+LOG_MERGE = 3  # items merged by one thread, as a logarithm: one after another, so few
 MAX_WINDOW_BITS = 20
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
 
 
 def coordinate_bytes(curve: str, group: str) -> int:
     """Bytes of one coordinate of a point."""
-    words = (CURVES[curve].q.bit_length() + 63) // 64
-    return 8 * words * (1 if group == "g1" else 2)
+    return 8 * CURVES[curve].fq_limbs * (1 if group == "g1" else 2)
 
 
 @dataclass(frozen=True)

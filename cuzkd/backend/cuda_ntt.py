@@ -18,6 +18,7 @@ from cuzkd import errors
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Device, blocks
 from cuzkd.backend.protocol import U64
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 FR_BYTES = 32
@@ -55,8 +56,9 @@ class Transforms:
 
     def __init__(self, device: Device, curve: str, root_family: int) -> None:
         self._device = device
-        self._r = CURVES[curve].r
-        self._root = root_family
+        self._curve = CURVES[curve]
+        self._r = self._curve.r
+        self._family = root_family
         self._module = nvrtc.Module("ntt", curve)
         self._tables: tuple[Buffer, Buffer] | None = None  # down, up
         self._log_table = -1
@@ -67,12 +69,14 @@ class Transforms:
         self._prepare_twiddles(log_n)
         if log_n not in self._cosets:
             n_inverse = pow(1 << log_n, -1, self._r)
-            self._cosets[log_n] = self._powers(self._root_of_unity(log_n + 1), log_n, n_inverse)
+            self._cosets[log_n] = self._powers(
+                self._curve.root_of_unity(self._family, log_n + 1), log_n, n_inverse
+            )
 
     def _prepare_twiddles(self, log_n: int) -> None:
         if log_n > self._log_table:
             bits = max(log_n - 1, 0)
-            root = self._root_of_unity(log_n)
+            root = self._curve.root_of_unity(self._family, log_n)
             self._tables = self._twiddles(pow(root, -1, self._r), bits), self._twiddles(root, bits)
             self._log_table = log_n
 
@@ -128,14 +132,6 @@ class Transforms:
     def _launch(self, name: str, grid: int | tuple[int, int], block: int, *args: object) -> None:
         self._device.launch(self._module, name, grid, block, *args)
 
-    def _root_of_unity(self, log_n: int) -> int:
-        """A primitive 2^log_n-th root of unity of the family."""
-        if (self._r - 1) % (1 << log_n):
-            raise errors.InvalidInput(
-                f"no domain of 2^{log_n - 1}: Fr has no root of unity of order 2^{log_n}"
-            )
-        return pow(self._root, (self._r - 1) >> log_n, self._r)
-
     def _twiddles(self, root: int, bits: int) -> Buffer:
         table = self._device.scratch(FR_BYTES << bits)
         powers = self._powers(root, bits, 1)
@@ -151,8 +147,7 @@ class Transforms:
 
     def _geometric(self, first: int, ratio: int, count: int) -> U64:
         """Montgomery forms of first * ratio^i, i < count."""
-        value, out = first * (1 << 256) % self._r, bytearray()
-        for _ in range(count):
-            out += value.to_bytes(FR_BYTES, "little")
-            value = value * ratio % self._r
-        return np.frombuffer(bytes(out), np.uint64).reshape(count, 4)
+        values = [first]
+        for _ in range(count - 1):
+            values.append(values[-1] * ratio % self._r)
+        return limbs.to_montgomery(values, self._r)

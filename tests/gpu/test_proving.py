@@ -61,7 +61,7 @@ def test_windows_in_several_groups(gpu, keys, monkeypatch):
 
 
 def test_vectors_are_free_once_they_have_landed(gpu, keys):
-    """Leases go back after wait(), while kernels run; the next partition crosses meanwhile, out of the same."""
+    """Leases go back after wait(), while kernels run; the next partition crosses meanwhile, from them."""
     from cuzkd.backend.cuda import register_host, unregister_host
 
     key = keys["bls12_381"]

@@ -1,4 +1,4 @@
-"""Every CUDA module compiles to machine code without a GPU. Needs an NVRTC library (extras cuda12, cuda13)."""
+"""Every CUDA module compiles to machine code without a GPU. Needs NVRTC (extras cuda12, cuda13)."""
 
 import shutil
 

@@ -4,14 +4,14 @@
 // most entries, so threads share out *entries*, not buckets. Of T threads each takes the same number of neighbouring
 // entries and sums run after run of one bucket. A run that is the whole bucket goes to the bucket. What a thread has of
 // a bucket that began before it is its head, of one that goes on after it (and began with it) its tail.
-// Then heads of neighbouring threads in one bucket are summed by a tree of fan-out 32 (`gather_heads`), and each bucket
+// Then heads of neighbouring threads in one bucket are summed by a tree of fan-out 8 (`gather_heads`), and each bucket
 // that spans threads takes its tail and the few tree nodes that cover its heads (`join`).
 // Buckets without entries are never written: the caller clears them (all zero is infinity).
 #include "group.cuh"
 
 constexpr uint32_t NONE = 0xffffffffu;
 constexpr uint32_t NEGATIVE = 0x80000000u;
-constexpr int LOG_FAN = 5;
+constexpr int LOG_FAN = 3;
 
 // Entries per thread, so that `threads` of them cover all.
 __device__ uint32_t share(uint32_t total, uint32_t threads) { return (total + threads - 1) / threads; }
@@ -65,7 +65,7 @@ KERNEL __launch_bounds__(128) accumulate(const Point* bases, const uint32_t* ent
     }
 }
 
-// One level of the tree: node j of the next level is the sum of 32 nodes if they are of one bucket, else it has no key.
+// One level of the tree: node j of the next level is the sum of 8 nodes if they are of one bucket, else it has no key.
 KERNEL gather_heads(const Sum* nodes, const uint32_t* keys, uint32_t n_out, Sum* out, uint32_t* out_keys) {
     uint32_t j = static_cast<uint32_t>(thread_index());
     if (j >= n_out) return;
@@ -82,7 +82,7 @@ KERNEL gather_heads(const Sum* nodes, const uint32_t* keys, uint32_t n_out, Sum*
 }
 
 // Buckets that more than one thread took part in. nodes: the levels of the tree one after another, heads first; a level
-// of m nodes is followed by one of m / 32.
+// of m nodes is followed by one of m / 8.
 KERNEL join(const uint32_t* offsets, uint32_t n_buckets, uint32_t threads, const Sum* nodes, const Sum* tails,
             Sum* buckets) {
     uint32_t bucket = static_cast<uint32_t>(thread_index());
