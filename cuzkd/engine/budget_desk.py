@@ -166,7 +166,17 @@ class BudgetDesk:
         ticket = self.budget.request(nbytes, request.what, granted)
         if not granted_already:
             account.waiting[number] = ticket
-            self._short_of(max(self.budget.used_bytes + nbytes - self.budget.limit_bytes, 0))
+            self._short_of(self.short_bytes())
+
+    def short_bytes(self) -> int:
+        """How much more would have to be free for the oldest waiting request of any prover; 0 when none
+        waits.
+
+        With several provers it may be another one that is served next.
+        """
+        waiting = [next(iter(a.waiting.values())) for a in self._accounts.values() if a.waiting]
+        free_bytes = self.budget.limit_bytes - self.budget.used_bytes
+        return max([0, *(ticket.nbytes - free_bytes for ticket in waiting)])
 
     def give_back(self, prover: str, nbytes: int) -> None:
         """A prover returns bytes of whatever grants. Raises CuzkdError when it never held so many."""

@@ -36,13 +36,17 @@ class PartitionQueue:
 
     def push(self, tickets: Sequence[Ticket]) -> None:
         """All of them, or Exhausted and none."""
+        self.require_room(len(tickets))
+        self.put_back(tickets)
+
+    def require_room(self, count: int) -> None:
+        """Raises Exhausted when `count` more would be too many."""
         waiting = len(self)
-        if waiting + len(tickets) > self.max_partitions:
+        if waiting + count > self.max_partitions:
             raise Exhausted(
                 f"queue: {waiting} of at most {self.max_partitions} partitions wait, "
-                f"{len(tickets)} more do not fit; try again later"
+                f"{count} more do not fit; try again later"
             )
-        self.put_back(tickets)
 
     def put_back(self, tickets: Iterable[Ticket]) -> None:
         """Each to the place that its sequence names."""

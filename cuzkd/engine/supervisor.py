@@ -85,7 +85,8 @@ class Supervisor:
     ) -> None:
         self.name = name
         self.ready = False
-        self.failed_starts = 0  # deaths in a row without having been ready, or without having proved anything
+        self.failed_starts = 0  # processes in a row that died before they were ready
+        self._fruitless = 0  # processes in a row that died without having proved anything
         self._configure = configure
         self._listener = listener
         self._timing = timing
@@ -111,8 +112,8 @@ class Supervisor:
             self._order.set_result(cause)
 
     def proved(self) -> None:
-        """It has delivered a proof: its next death is not a failed start."""
-        self.failed_starts = 0
+        """It has delivered a proof: the pause after its death is a short one."""
+        self._fruitless = 0
 
     async def stop(self) -> None:
         """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent."""
@@ -135,13 +136,13 @@ class Supervisor:
             cause = await self._one_life()
             if self._stopping:
                 return
-            self.failed_starts += 1
-            log.error("prover_died", prover=self.name, cause=cause, failed_starts=self.failed_starts)
+            self._fruitless += 1
+            log.error("prover_died", prover=self.name, cause=cause, fruitless=self._fruitless)
             self._listener.prover_died(self.name, cause)
             await self._pause(self._pause_s())
 
     def _pause_s(self) -> float:
-        doubled = self._timing.first_pause_s * 2.0 ** min(self.failed_starts - 1, 32)
+        doubled = self._timing.first_pause_s * 2.0 ** min(self._fruitless - 1, 32)
         return min(doubled, self._timing.longest_pause_s)
 
     async def _one_life(self) -> str:
@@ -151,9 +152,11 @@ class Supervisor:
             process = await self._spawn(theirs)
         except OSError as error:
             ours.close()
+            self.failed_starts += 1
             return f"cannot be started: {error}"
         finally:
             theirs.close()
+        self.failed_starts += 1  # until it is ready
         self._order = asyncio.get_running_loop().create_future()
         channel = await AsyncChannel.open(ours, wire.FromProver)
         try:
@@ -221,6 +224,7 @@ class Supervisor:
                     return cause
         self._channel = channel
         self.ready = True
+        self.failed_starts = 0
         self._listener.prover_ready(self.name, message.ready)
         return ""
 

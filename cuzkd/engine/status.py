@@ -1,0 +1,104 @@
+"""The picture of one moment, for GetStatus and /status.
+
+Problem. A status call must cost little and wait for nothing, least of all for a device.
+Design. Everything is put together from what the engine knows already: the sums of the events, the fleet's
+holdings, the table of running jobs. No process is started and no device asked.
+Life. Made for one reply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from cuzkd.circuits.manifest import Manifest
+from cuzkd.engine.fleet import Fleet
+from cuzkd.engine.job import Job, Stage
+from cuzkd.engine.queue import PartitionQueue
+from cuzkd.engine.stats import (
+    CircuitStatus,
+    EngineStatus,
+    ProverNumbers,
+    ProverStatus,
+    QueueStatus,
+    Stats,
+)
+from cuzkd.memory.budget import Budget
+
+
+def describe(
+    stats: Stats,
+    fleet: Fleet,
+    running: Iterable[Job],
+    queue: PartitionQueue,
+    budget: Budget,
+    manifests: Sequence[Manifest],
+    *,
+    serving: tuple[bool, str],
+    uptime_s: float,
+) -> EngineStatus:
+    slabs, leased, free = stats.pinned()
+    return EngineStatus(
+        serving=serving[0],
+        not_serving_reason=serving[1],
+        uptime_s=uptime_s,
+        provers=tuple(_prover(name, numbers, fleet) for name, numbers in stats.provers.items()),
+        circuits=tuple(_circuit(manifest, stats, fleet) for manifest in manifests),
+        queues=_queues(running),
+        waiting={priority.name.lower(): count for priority, count in queue.depths().items()},
+        jobs=dict(stats.jobs),
+        failures=dict(stats.failures),
+        retries=dict(stats.retries),
+        proofs_completed=stats.proofs_completed,
+        pinned_bytes=slabs,
+        pinned_leased_bytes=leased,
+        pinned_free_bytes=free,
+        h2d_bytes=stats.h2d_bytes,
+        budget_used_bytes=budget.used_bytes,
+        budget_limit_bytes=budget.limit_bytes,
+    )
+
+
+def _prover(name: str, numbers: ProverNumbers, fleet: Fleet) -> ProverStatus:
+    state, beat, ticket = numbers.state, numbers.beat, fleet.holding(name)
+    shown = state.state
+    if shown == "ready":
+        shown = "idle" if ticket is None else "proving"
+    return ProverStatus(
+        prover=name,
+        state=shown,
+        pid=state.pid,
+        backend=state.backend,
+        device=state.device,
+        device_name=state.device_name,
+        vram_total_bytes=state.vram_total_bytes,
+        vram_used_bytes=beat.vram_used_bytes if beat else 0,
+        synthesising=beat.synthesising if beat else 0,
+        ready=beat.ready if beat else 0,
+        current_job_id=ticket.job_id if ticket else "",
+        current_circuit=ticket.circuit if ticket else "",
+        restarts=numbers.restarts,
+        cause=state.cause,
+    )
+
+
+def _circuit(manifest: Manifest, stats: Stats, fleet: Fleet) -> CircuitStatus:
+    resident = stats.resident(manifest.name)
+    return CircuitStatus(
+        circuit=manifest.name,
+        loaded=resident is not None,
+        size_bytes=manifest.key_bytes,
+        resident_bytes=resident or 0,
+        users=fleet.users(manifest.name),
+    )
+
+
+def _queues(running: Iterable[Job]) -> tuple[QueueStatus, ...]:
+    pending: Counter[str] = Counter()
+    in_progress: Counter[str] = Counter()
+    for job in running:
+        circuit = job.request.circuit
+        for record in job.partitions:
+            pending[circuit] += record.stage is Stage.QUEUED
+            in_progress[circuit] += record.stage not in (Stage.QUEUED, Stage.DONE)
+    return tuple(QueueStatus(circuit, pending[circuit], in_progress[circuit]) for circuit in pending)
