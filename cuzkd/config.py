@@ -129,6 +129,7 @@ class Proving:
 class Memory:
     budget: int = setting(size_or_auto, 0)  # host bytes, pinned ones included; 0 = auto
     slab: int = setting(size_or_auto, 0)  # bytes of one slab of the pool; 0 = learned per circuit
+    eviction_min_idle_s: float = setting(span, 300.0)
     wipe: bool = setting(flag, True)
     prewarm: bool = setting(flag, True)
 
@@ -140,12 +141,16 @@ class Wire:
     max_upload: int = setting(size, 64 << 30)
     message_budget: int = setting(size, 512 << 20)  # bytes of large requests being read or handled at once
     upload_expiry_s: float = setting(span, 900.0)
+    server_folders: tuple[Path, ...] = setting(
+        paths, ()
+    )  # beneath them clients may name files of this machine
 
 
 @dataclass(frozen=True)
 class Queue:
     max_partitions: int = setting(count(1), 10_000)
     result_expiry_s: float = setting(span, 3600.0)
+    max_results: int = setting(count(1), 10_000)
 
 
 @dataclass(frozen=True)

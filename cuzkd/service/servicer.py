@@ -1,0 +1,164 @@
+"""The handlers of ProvingEngine: convert, ask the engine, convert.
+
+Problem: handlers that also judge, log and translate errors become unreadable.
+Design: handlers raise (the interceptors know what becomes of it), hold no state, and wait only for the
+engine. A job belongs to the daemon once it is accepted: a client that goes away loses nothing, and finds it
+again by its ids.
+Life of data: the payload of a request is on disk when submit() returns; the byte permit
+goes back there, long before the job ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cuzkd
+from cuzkd.engine.engine import Engine
+from cuzkd.engine.stats import EngineStatus
+from cuzkd.errors import InvalidInput
+from cuzkd.service import conversion
+from cuzkd.service.permits import release_current
+from cuzkd.service.v1 import proving_pb2 as pb
+from cuzkd.service.v1 import proving_pb2_grpc as rpc
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What GetStatus tells clients about sizes, in bytes."""
+
+    max_message: int
+    stream_above: int
+    max_upload: int
+
+
+class Servicer(rpc.ProvingEngineServicer):
+    """metrics_text: the page that Prometheus reads."""
+
+    def __init__(self, engine: Engine, limits: Limits, metrics_text: Callable[[], str]) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._metrics_text = metrics_text
+
+    async def SubmitProof(self, request: pb.SubmitProofRequest, context: Any) -> pb.SubmitProofResponse:
+        view = await self._engine.submit(conversion.job_request(request))
+        return pb.SubmitProofResponse(job_id=view.job_id, queue_position=view.queue_position)
+
+    async def AwaitProof(self, request: pb.AwaitProofRequest, context: Any) -> pb.AwaitProofResponse:
+        timeout_s = request.timeout_ms / 1000 if request.timeout_ms else None
+        return conversion.await_response(await self._engine.wait(request.job_id, timeout_s))
+
+    async def Prove(self, request: pb.ProveRequest, context: Any) -> pb.ProveResponse:
+        view = await self._engine.submit(conversion.job_request(request.submit))
+        request.Clear()
+        release_current()
+        return pb.ProveResponse(result=conversion.await_response(await self._engine.wait(view.job_id)))
+
+    async def CancelProof(self, request: pb.CancelProofRequest, context: Any) -> pb.CancelProofResponse:
+        return pb.CancelProofResponse(was_running=self._engine.cancel(request.job_id))
+
+    async def WatchProof(self, request: pb.WatchProofRequest, context: Any) -> AsyncIterator[pb.JobState]:
+        async for view in self._engine.watch(request.job_id):
+            yield conversion.job_state(view)
+
+    async def Upload(self, requests: AsyncIterator[pb.UploadRequest], context: Any) -> pb.UploadResponse:
+        first = await anext(aiter(requests), None)
+        if first is None or first.WhichOneof("part") != "header":
+            raise InvalidInput("upload: expected a header first")
+        size_bytes = first.header.size_bytes
+        upload_id = await self._engine.upload(size_bytes, _chunks(requests))
+        return pb.UploadResponse(upload_id=upload_id, size_bytes=size_bytes)
+
+    async def ListCircuits(self, request: pb.ListCircuitsRequest, context: Any) -> pb.ListCircuitsResponse:
+        return pb.ListCircuitsResponse(circuits=[conversion.circuit(m) for m in self._engine.circuits()])
+
+    async def PreloadSRS(self, request: pb.PreloadSrsRequest, context: Any) -> pb.PreloadSrsResponse:
+        done = await self._engine.preload(request.circuit_id)
+        return pb.PreloadSrsResponse(
+            already_loaded=done.already_loaded, load_time_ms=round(done.load_s * 1000)
+        )
+
+    async def EvictSRS(self, request: pb.EvictSrsRequest, context: Any) -> pb.EvictSrsResponse:
+        done = await self._engine.evict(request.circuit_id)
+        return pb.EvictSrsResponse(was_loaded=done.was_loaded, freed_bytes=done.freed_bytes)
+
+    async def GetMetrics(self, request: pb.GetMetricsRequest, context: Any) -> pb.GetMetricsResponse:
+        return pb.GetMetricsResponse(prometheus_text=self._metrics_text())
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+        status = self._engine.status()
+        return pb.GetStatusResponse(
+            gpus=_gpus(status),
+            loaded_srs=_circuits(status),
+            queues=[
+                pb.QueueStatus(
+                    proof_kind=f"circuit:{q.circuit}", pending=q.pending, in_progress=q.in_progress
+                )
+                for q in status.queues
+            ],
+            total_proofs_completed=status.proofs_completed,
+            total_proofs_failed=status.jobs["failed"],
+            uptime_seconds=int(status.uptime_s),
+            pinned_memory_bytes=status.pinned_bytes,
+            pinned_memory_limit_bytes=status.budget_limit_bytes,
+            max_message_bytes=self._limits.max_message,
+            stream_above_bytes=self._limits.stream_above,
+            max_upload_bytes=self._limits.max_upload,
+            serving=status.serving,
+            not_serving_reason=status.not_serving_reason,
+            version=cuzkd.__version__,
+            devices=[
+                pb.DeviceStatus(
+                    backend=p.backend,
+                    device=p.device,
+                    name=p.device_name,
+                    state=p.state,
+                    synthesising=p.synthesising,
+                    ready=p.ready,
+                    prover_pid=p.pid,
+                    restarts=p.restarts,
+                )
+                for p in status.provers
+            ],
+        )
+
+
+async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncIterator[bytes]:
+    async for request in requests:
+        if request.WhichOneof("part") != "data":
+            raise InvalidInput("upload: expected data after the header")
+        if len(request.data) > CHUNK_BYTES:
+            raise InvalidInput(
+                f"upload: chunk of {len(request.data)} bytes, at most {CHUNK_BYTES} are allowed"
+            )
+        yield request.data
+
+
+def _gpus(status: EngineStatus) -> list[pb.GPUStatus]:
+    cards = [prover for prover in status.provers if prover.backend == "cuda"]
+    return [
+        pb.GPUStatus(
+            ordinal=ordinal,
+            name=card.device_name,
+            vram_total_bytes=card.vram_total_bytes,
+            vram_free_bytes=max(card.vram_total_bytes - card.vram_used_bytes, 0),
+            current_job_id=card.current_job_id,
+            current_proof_kind=f"circuit:{card.current_circuit}" if card.current_circuit else "",
+        )
+        for ordinal, card in enumerate(cards)
+    ]
+
+
+def _circuits(status: EngineStatus) -> list[pb.SRSStatus]:
+    return [
+        pb.SRSStatus(
+            circuit_id=circuit.circuit,
+            tier=pb.SRSStatus.HOT if circuit.loaded else pb.SRSStatus.COLD,
+            size_bytes=circuit.size_bytes,
+            ref_count=circuit.users,
+        )
+        for circuit in status.circuits
+    ]

@@ -1,0 +1,133 @@
+"""The command line without a daemon: exit codes, one-line errors, circuits, verification."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuzkd
+from cuzkd import cli, errors
+
+VECTORS = Path(__file__).resolve().parent / "vectors"
+MERKLE = VECTORS / "merkle_1k"
+
+
+def run(capsys, *argv):
+    code = cli.main([str(arg) for arg in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def verify_args(folder, **other):
+    files = {name: folder / f"{name}.json" for name in ("vkey", "proof", "public")} | other
+    return ["verify", "--vkey", files["vkey"], "--proof", files["proof"], "--public", files["public"]]
+
+
+@pytest.mark.parametrize("name", ["merkle_1k", "merkle_1k_bls12381", "edge_nopub", "edge_pub100"])
+def test_verify_takes_what_snarkjs_made(capsys, name):
+    assert run(capsys, *verify_args(VECTORS / name)) == (0, "valid\n", "")
+
+
+def test_verify_refuses_another_statement(capsys, tmp_path):
+    publics = json.loads((MERKLE / "public.json").read_text())
+    publics[0] = str(int(publics[0]) + 1)
+    other = tmp_path / "public.json"
+    other.write_text(json.dumps(publics))
+    code, out, _ = run(capsys, *verify_args(MERKLE, public=other))
+    assert code == 1 and out.startswith("INVALID")
+
+
+def test_verify_refuses_a_changed_proof(capsys, tmp_path):
+    proof = json.loads((MERKLE / "proof.json").read_text())
+    proof["pi_c"] = proof["pi_a"]
+    other = tmp_path / "proof.json"
+    other.write_text(json.dumps(proof))
+    code, out, _ = run(capsys, *verify_args(MERKLE, proof=other))
+    assert code == 1 and out.startswith("INVALID")
+
+
+@pytest.mark.parametrize("which", ["vkey", "proof", "public"])
+@pytest.mark.parametrize("content", [None, "", "{}", "[1", "\x00\xff", '{"protocol": "plonk"}'])
+def test_verify_with_nonsense_is_one_line(capsys, tmp_path, which, content):
+    other = tmp_path / "x.json"
+    if content is not None:
+        other.write_text(content)
+    code, out, err = run(capsys, *verify_args(MERKLE, **{which: other}))
+    assert code == 2 and out == ""
+    assert err.startswith("cuzkd: ") and err.count("\n") == 1 and "x.json" in err
+
+
+def test_circuits_add_list_remove(capsys, tmp_path):
+    state = ["--state-dir", tmp_path / "state"]
+    zkey = ["--zkey", MERKLE / "circuit.zkey"]
+    code, out, _ = run(capsys, "circuits", "add", "merkle", *zkey, "--vkey", MERKLE / "vkey.json", *state)
+    assert code == 0 and "bn254" in out and "3,0" in out
+    code, out, _ = run(capsys, "circuits", "list", *state)
+    assert code == 0 and "merkle" in out
+    code, _, err = run(
+        capsys, "circuits", "add", "merkle", "--zkey", VECTORS / "edge_nopub" / "circuit.zkey", *state
+    )
+    assert code == 2 and "merkle" in err
+    code, _, err = run(
+        capsys, "circuits", "add", "other", *zkey, "--vkey", VECTORS / "edge_pub100" / "vkey.json", *state
+    )
+    assert code == 2 and err.count("\n") == 1
+    assert run(capsys, "circuits", "remove", "merkle", *state)[0] == 0
+    code, _, err = run(capsys, "circuits", "remove", "merkle", *state)
+    assert code == 2 and "merkle" in err
+
+
+@pytest.mark.parametrize("name", ["../x", "a;touch x", "", "x" * 200])
+def test_a_bad_name_touches_nothing(capsys, tmp_path, name):
+    state = tmp_path / "state"
+    code, _, err = run(
+        capsys, "circuits", "add", name, "--zkey", MERKLE / "circuit.zkey", "--state-dir", state
+    )
+    assert code == 2 and err.count("\n") == 1
+    assert not state.exists() or not [p for p in state.rglob("*") if p.suffix == ".json"]
+
+
+def test_no_daemon(capsys, tmp_path):
+    address = ["--address", f"unix://{tmp_path}/none.sock"]
+    code, _, err = run(capsys, "status", *address)
+    assert code == 3 and "no daemon answers" in err and err.count("\n") == 1
+    witness = ["--witness", MERKLE / "circuit.wtns"]
+    code, _, err = run(capsys, "prove", "merkle", *witness, "--out", tmp_path / "out", *address)
+    assert code == 3 and err.count("\n") == 1
+
+
+def test_settings_that_are_wrong_are_exit_code_2(capsys, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("[daemon]\nlisen = 1\n")
+    code, _, err = run(capsys, "serve", "--config", file)
+    assert code == 2 and "daemon.lisen" in err and err.count("\n") == 1
+
+
+def test_usage_errors_are_argparse_s(capsys):
+    for argv in ([], ["prove"], ["demo", "--partitions", "0"], ["serve", "--backend", "gpu"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(argv)
+        assert caught.value.code == 2
+        assert "usage: cuzkd" in capsys.readouterr().err
+
+
+def test_every_error_class_has_a_code():
+    for kind in errors.BY_CODE.values():
+        assert cli.exit_code(kind("x")) in (cli.NO, cli.WRONG_INPUT, cli.NOT_NOW, cli.INTERNAL)
+    assert cli.exit_code(errors.InvalidWitness("x")) == cli.WRONG_INPUT
+    assert cli.exit_code(errors.UnsatisfiedWitness("x")) == cli.NO
+    assert cli.exit_code(errors.Exhausted("x")) == cli.NOT_NOW
+    assert cli.exit_code(errors.DeviceFault("x")) == cli.INTERNAL
+
+
+def test_as_a_process():
+    done = subprocess.run(
+        [sys.executable, "-m", "cuzkd.cli", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"cuzkd {cuzkd.__version__}\n", "")
