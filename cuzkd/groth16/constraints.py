@@ -19,20 +19,39 @@ import numpy as np
 
 from cuzkd.backend.protocol import SparseMatrix
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import InvalidInput
+from cuzkd.errors import InvalidInput, InvalidKey
 
 Row = Mapping[int, int]  # wire -> coefficient, any integer
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """a, b, c: matrices of n_rows rows over n_wires wires, the rows that bind the public wires included."""
+    """a, b, c: matrices of n_rows rows over n_wires wires, the rows that bind the public wires included.
+
+    Raises InvalidKey when made from matrices of different shapes. Entries are not looked at: readers check indices at
+    their border, and the native product checks them again.
+    """
 
     curve: str
     n_public: int
     a: SparseMatrix
     b: SparseMatrix
     c: SparseMatrix | None
+
+    def __post_init__(self) -> None:
+        if self.curve not in CURVES:
+            raise InvalidKey(f"curve: expected one of {', '.join(CURVES)}, got '{self.curve}'")
+        expected = (self.a.n_rows, self.a.n_cols)
+        for name, matrix in (("B", self.b), ("C", self.c)):
+            if matrix is not None and (matrix.n_rows, matrix.n_cols) != expected:
+                shape = (matrix.n_rows, matrix.n_cols)
+                raise InvalidKey(f"matrix {name}: expected {expected} rows and wires as in A, got {shape}")
+        if not 0 <= self.n_public < self.n_wires:
+            raise InvalidKey(
+                f"n_public: expected 0 <= n_public < n_wires = {self.n_wires}, got {self.n_public}"
+            )
+        if self.n_constraints < 0:
+            raise InvalidKey(f"matrix A: expected at least {self.n_public + 1} rows, got {self.n_rows}")
 
     @property
     def n_wires(self) -> int:
@@ -49,7 +68,7 @@ class Constraints:
 
     @property
     def log_domain(self) -> int:
-        """circom's rule: the domain is 2^(floor(log2(n_constraints + n_public)) + 1)."""
+        """circom's rule for new keys: the domain is 2^(floor(log2(n_constraints + n_public)) + 1)."""
         return max(self.n_constraints + self.n_public, 1).bit_length()
 
     def digest(self) -> str:

@@ -14,46 +14,54 @@ import secrets
 
 import numpy as np
 
-from cuzkd.backend import cpu
 from cuzkd.backend.protocol import U64, Backend, MsmSums
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import InvalidWitness, UnsatisfiedWitness
-from cuzkd.groth16 import verifier
+from cuzkd.errors import DeviceFault, InvalidWitness, UnsatisfiedWitness
+from cuzkd.groth16 import hosts, verifier
+from cuzkd.groth16.hosts import Host
 from cuzkd.groth16.keys import Proof, ProvingKey
 
 
-def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof:
-    """The proof from a backend's sums; r, s: plain ints in [0, order). Host code, well under a millisecond."""
+def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int, host: Host | None = None) -> Proof:
+    """The proof from a backend's sums; r, s: plain ints in [0, order). Host code, about a millisecond."""
     vk = key.vk
     curve, order = vk.curve, CURVES[vk.curve].r
-    one = [1]
+    backend = (host or hosts.best()).backend
 
     def combine(group: str, points: list[U64], scalars: list[int]) -> U64:
-        words = b"".join((x % order).to_bytes(32, "little") for x in scalars)
-        canonical = np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 4)
-        return cpu.CpuBackend().msm(curve, group, np.stack(points), canonical)
+        return backend.msm(curve, group, np.stack(points), hosts.scalars([x % order for x in scalars]))
 
-    a = combine("g1", [vk.alpha_g1, sums.a_g1, key.delta_g1], [*one, *one, r])
-    b = combine("g2", [vk.beta_g2, sums.b_g2, vk.delta_g2], [*one, *one, s])
-    b_g1 = combine("g1", [key.beta_g1, sums.b_g1, key.delta_g1], [*one, *one, s])
-    c = combine("g1", [sums.l_g1, sums.h_g1, a, b_g1, key.delta_g1], [*one, *one, s, r, -r * s])
+    a = combine("g1", [vk.alpha_g1, sums.a_g1, key.delta_g1], [1, 1, r])
+    b = combine("g2", [vk.beta_g2, sums.b_g2, vk.delta_g2], [1, 1, s])
+    b_g1 = combine("g1", [key.beta_g1, sums.b_g1, key.delta_g1], [1, 1, s])
+    c = combine("g1", [sums.l_g1, sums.h_g1, a, b_g1, key.delta_g1], [1, 1, s, r, -r * s])
     return Proof(curve, a, b, c)
 
 
-def prove(backend: Backend, key: ProvingKey, witness: U64, blinding: tuple[int, int] | None = None) -> Proof:
+def prove(
+    backend: Backend,
+    key: ProvingKey,
+    witness: U64,
+    blinding: tuple[int, int] | None = None,
+    host: Host | None = None,
+) -> Proof:
     """Prove one witness, uint64[n_wires, 4] CANONICAL, and verify the proof: the way of a library, without a daemon.
 
-    blinding: (r, s), for tests alone. Raises InvalidWitness, UnsatisfiedWitness.
+    blinding: (r, s), for tests alone. Raises InvalidKey (an insecure key), InvalidWitness, UnsatisfiedWitness, and
+    DeviceFault when the proof of a witness that satisfies all constraints does not verify.
     """
+    key.require_secure()
+    host = host or hosts.best()
     arrays, constraints = key.arrays, key.constraints
     curve, order = arrays.curve, CURVES[arrays.curve].r
-    z = _checked(key, witness)
+    z = _checked(key, witness, host)
     a, b, c = (np.zeros((backend.vector_rows(arrays), 4), np.uint64) for _ in range(3))
-    cpu.spmv_into(curve, constraints.a, z, a, 0, constraints.n_rows)
-    cpu.spmv_into(curve, constraints.b, z, b, 0, constraints.n_rows)
+    for matrix, out in ((constraints.a, a), (constraints.b, b), (constraints.c, c)):
+        if matrix is not None:
+            host.services.spmv_into(curve, matrix, z, out, 0, constraints.n_rows)
     if constraints.c is not None:
-        cpu.spmv_into(curve, constraints.c, z, c, 0, constraints.n_rows)
-        row = cpu.first_mismatch(curve, a, b, c, 0, constraints.n_constraints)
+        row = host.services.first_mismatch(curve, a, b, c, 0, constraints.n_rows)
         if row >= 0:
             raise UnsatisfiedWitness(f"constraint {row} of {constraints.n_constraints} is not satisfied")
     loaded = backend.load_key(arrays)
@@ -64,23 +72,28 @@ def prove(backend: Backend, key: ProvingKey, witness: U64, blinding: tuple[int, 
     finally:
         loaded.close()
     r, s = blinding or (secrets.randbelow(order), secrets.randbelow(order))
-    proof = assemble(key, sums, r, s)
-    publics = [int.from_bytes(value.tobytes(), "little") for value in z[1 : arrays.n_public + 1]]
-    if not verifier.verify(key.vk, proof, publics):
+    proof = assemble(key, sums, r, s, host)
+    if not verifier.verify(key.vk, proof, limbs.to_ints(z[1 : arrays.n_public + 1]), host):
+        if constraints.c is not None:
+            raise DeviceFault(
+                f"the proof does not verify although the witness satisfies all constraints: backend {backend.name} "
+                f"on {backend.device} computed wrongly, or the key is damaged"
+            )
         raise UnsatisfiedWitness(
             "the proof does not verify: the witness breaks a constraint, or the key does not fit it"
         )
     return proof
 
 
-def _checked(key: ProvingKey, witness: U64) -> U64:
+def _checked(key: ProvingKey, witness: U64, host: Host) -> U64:
     arrays = key.arrays
     if witness.shape != (arrays.n_wires, 4):
         raise InvalidWitness(
             f"witness: expected {arrays.n_wires} values, got an array of shape {witness.shape}"
         )
     z = np.empty((arrays.n_wires, 4), np.uint64)
-    bad = cpu.copy_witness(arrays.curve, np.ascontiguousarray(witness).view(np.uint8).reshape(-1), z)
+    raw = np.ascontiguousarray(witness, np.uint64).view(np.uint8).reshape(-1)
+    bad = host.services.copy_witness(arrays.curve, raw, z)
     if bad >= 0:
         raise InvalidWitness(f"witness: value {bad} is not below r of {arrays.curve}")
     if z[0].tolist() != [1, 0, 0, 0]:

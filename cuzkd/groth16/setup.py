@@ -8,7 +8,7 @@ of a key is one multiple of a generator:
     H_i = [L'_(2i+1)(tau)/delta]_1                  L' the basis of the domain of twice the size (circom's reduction)
 
 Keys are of the circom family (roots from the non-residue 5 on both curves, gamma_2 the generator), so that
-`formats.zkey.write` makes files which snarkjs takes. Arithmetic over whole arrays in the native backend.
+`formats.zkey.write` makes files which snarkjs takes. Arithmetic is over whole arrays, by the host's backend.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuzkd.backend import cpu
 from cuzkd.backend.protocol import U64, KeyArrays, SparseMatrix
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput
+from cuzkd.groth16 import hosts
 from cuzkd.groth16.constraints import Constraints
+from cuzkd.groth16.hosts import Host
 from cuzkd.groth16.keys import ProvingKey, VerifyingKey
 
 ROOT_FAMILY = 5
@@ -30,7 +32,7 @@ ROOT_FAMILY = 5
 
 @dataclass(frozen=True)
 class Secrets:
-    """The toxic waste of a development key: plain ints in [1, r). gamma is 1, as in snarkjs's keys."""
+    """The toxic waste of a development key: plain ints in [1, r), delta > 1. gamma is 1, as in snarkjs's keys."""
 
     tau: int
     alpha: int
@@ -46,21 +48,19 @@ class Secrets:
 class _Scalars:
     """Whole-array arithmetic in Fr, Montgomery [n, 4]."""
 
-    def __init__(self, curve: str) -> None:
-        self.curve, self.r = curve, CURVES[curve].r
-        self._host = cpu.CpuBackend()
+    def __init__(self, curve: str, host: Host) -> None:
+        self.curve, self.r, self._backend = curve, CURVES[curve].r, host.backend
 
     def constant(self, value: int) -> U64:
         """[1, 4]"""
-        words = ((value << 256) % self.r).to_bytes(32, "little")
-        return np.frombuffer(words, "<u8").astype(np.uint64).reshape(1, 4)
+        return limbs.to_montgomery([value], self.r)
 
     def op(self, op: str, a: U64, b: U64 | None = None) -> U64:
         """Element by element; one operand may be a single element."""
         if b is not None:
             n = max(len(a), len(b))
             a, b = (np.ascontiguousarray(np.broadcast_to(x, (n, 4))) for x in (a, b))
-        return self._host.field_op(self.curve, "fr", op, a, b)
+        return self._backend.field_op(self.curve, "fr", op, a, b)
 
     def powers(self, base: int, n: int) -> U64:
         """base^0 .. base^(n-1), by doubling."""
@@ -73,16 +73,24 @@ class _Scalars:
         return self.op("from_mont", a)
 
 
-def setup(constraints: Constraints, secrets: Secrets | None = None) -> ProvingKey:
-    """An insecure proving key for these constraints (C must be known). secrets: random ones by default."""
+def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host | None = None) -> ProvingKey:
+    """An INSECURE proving key for these constraints. secrets: random ones by default.
+
+    Raises InvalidInput where C is not known, a secret is out of range, or the curve has no domain of the size.
+    """
     if constraints.c is None:
         raise InvalidInput("set-up needs the matrix C, and these constraints come without it")
-    curve = constraints.curve
-    f, k = _Scalars(curve), secrets or Secrets.random(curve)
+    curve, host = constraints.curve, host or hosts.best()
+    f, k = _Scalars(curve, host), secrets or Secrets.random(curve)
+    _require_range(k, f.r)
     log_n = constraints.log_domain
+    if log_n >= CURVES[curve].two_adicity:
+        raise InvalidInput(
+            f"constraints: a domain of 2^{log_n} is too large for the roots of unity of {curve}"
+        )
     lagrange = f.canonical(_lagrange(f, k.tau, log_n, step=1))[: constraints.n_rows]
     u, v, w = (
-        _transposed_product(curve, matrix, lagrange)
+        _transposed_product(host, curve, matrix, lagrange)
         for matrix in (constraints.a, constraints.b, constraints.c)
     )
     mixed = f.op(
@@ -93,10 +101,10 @@ def setup(constraints: Constraints, secrets: Secrets | None = None) -> ProvingKe
     h = f.op("mul", _lagrange(f, k.tau, log_n + 1, step=2), per_delta)
 
     def g1(scalars: U64) -> U64:
-        return cpu.fixed_base_mul(curve, "g1", f.canonical(scalars))
+        return host.services.fixed_base_mul(curve, "g1", f.canonical(scalars))
 
     def g2(scalars: U64) -> U64:
-        return cpu.fixed_base_mul(curve, "g2", f.canonical(scalars))
+        return host.services.fixed_base_mul(curve, "g2", f.canonical(scalars))
 
     alpha, beta, delta = (f.constant(x) for x in (k.alpha, k.beta, k.delta))
     vk = VerifyingKey(
@@ -127,7 +135,7 @@ def setup(constraints: Constraints, secrets: Secrets | None = None) -> ProvingKe
 def _lagrange(f: _Scalars, tau: int, log_n: int, step: int) -> U64:
     """L_i(tau) over the domain of 2^log_n, Montgomery: all of them (step 1), or those of odd i (step 2)."""
     r, n = f.r, 1 << log_n
-    root = pow(ROOT_FAMILY, (r - 1) >> log_n, r)
+    root = CURVES[f.curve].root_of_unity(ROOT_FAMILY, log_n)
     vanishing = (pow(tau, n, r) - 1) % r
     if vanishing == 0:
         raise InvalidInput("tau lies in the domain; choose another")
@@ -138,7 +146,14 @@ def _lagrange(f: _Scalars, tau: int, log_n: int, step: int) -> U64:
     return f.op("mul", f.op("mul", points, inverse), f.constant(vanishing * pow(n, -1, r)))
 
 
-def _transposed_product(curve: str, matrix: SparseMatrix, row_values: U64) -> U64:
+def _require_range(k: Secrets, r: int) -> None:
+    """Zero drops a term, and delta = gamma = 1 is a key under which anybody proves anything."""
+    for name, low in (("tau", 1), ("alpha", 1), ("beta", 1), ("delta", 2)):
+        if not low <= getattr(k, name) < r:
+            raise InvalidInput(f"{name}: expected at least {low} and below r")
+
+
+def _transposed_product(host: Host, curve: str, matrix: SparseMatrix, row_values: U64) -> U64:
     """matrix^T . row_values: row_values CANONICAL [n_rows, 4] -> Montgomery [n_cols, 4]."""
     order = np.argsort(matrix.cols, kind="stable")
     rows = np.repeat(np.arange(matrix.n_rows, dtype=np.uint32), np.diff(matrix.row_ptr).astype(np.int64))
@@ -151,4 +166,4 @@ def _transposed_product(curve: str, matrix: SparseMatrix, row_values: U64) -> U6
         np.ascontiguousarray(matrix.coeff[order]),
         matrix.table,
     )
-    return cpu.CpuBackend().spmv(curve, transposed, np.ascontiguousarray(row_values))
+    return host.backend.spmv(curve, transposed, np.ascontiguousarray(row_values))
