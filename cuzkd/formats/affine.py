@@ -8,10 +8,10 @@ each coordinate below q, each point on its curve. For points by the million ther
 
 from __future__ import annotations
 
-import numpy as np
-
 from cuzkd.backend.protocol import U64
-from cuzkd.curves import params
+from cuzkd.curves import points
+from cuzkd.curves.limbs import limbs_of
+from cuzkd.curves.params import CURVES
 
 Fq2 = tuple[int, int]
 G1 = tuple[int, int] | None
@@ -20,81 +20,49 @@ G2 = tuple[Fq2, Fq2] | None
 
 def limbs(curve: str) -> int:
     """64-bit limbs of a coordinate: 4 or 6."""
-    return (params.CURVES[curve].q.bit_length() + 63) // 64
-
-
-def _int(curve: str, element: U64) -> int:
-    """uint64[L], Montgomery -> the number."""
-    q = params.CURVES[curve].q
-    stored = int.from_bytes(np.ascontiguousarray(element, dtype="<u8").tobytes(), "little")
-    return stored * pow(1 << (64 * limbs(curve)), -1, q) % q
-
-
-def _element(curve: str, number: int) -> U64:
-    """A number below q -> uint64[L], Montgomery."""
-    q = params.CURVES[curve].q
-    n = limbs(curve)
-    stored = (number << (64 * n)) % q
-    return np.frombuffer(stored.to_bytes(8 * n, "little"), dtype="<u8").astype(np.uint64)
+    return limbs_of(CURVES[curve].q)
 
 
 def g1_from_array(curve: str, point: U64) -> G1:
     """uint64[2, L], Montgomery, zero for infinity -> (x, y) or None."""
-    if not point.any():
-        return None
-    return _int(curve, point[0]), _int(curve, point[1])
+    return points.g1(curve).decode(point[None])[0]
 
 
 def g2_from_array(curve: str, point: U64) -> G2:
     """uint64[2, 2, L], Montgomery, zero for infinity -> ((x.c0, x.c1), (y.c0, y.c1)) or None."""
-    if not point.any():
-        return None
-    (x0, x1), (y0, y1) = ([_int(curve, c) for c in pair] for pair in point)
-    return (x0, x1), (y0, y1)
+    return points.g2(curve).decode(point[None])[0]
 
 
 def g1_to_array(curve: str, point: G1) -> U64:
     """The inverse of g1_from_array."""
-    return np.stack([_element(curve, c) for c in point or (0, 0)])
+    array: U64 = points.g1(curve).encode([point])[0]
+    return array
 
 
 def g2_to_array(curve: str, point: G2) -> U64:
     """The inverse of g2_from_array."""
-    return np.stack([np.stack([_element(curve, c) for c in pair]) for pair in point or ((0, 0), (0, 0))])
+    array: U64 = points.g2(curve).encode([point])[0]
+    return array
 
 
 def g1_problem(curve: str, point: G1) -> str | None:
     """What is wrong with a point of G1 (coordinate not below q, off the curve), or None."""
-    if point is None:
-        return None
-    c = params.CURVES[curve]
-    x, y = point
-    if not (0 <= x < c.q and 0 <= y < c.q):
+    if point is not None and not all(0 <= n < CURVES[curve].q for n in point):
         return f"a coordinate is not below q of {curve}"
-    return None if (y * y - x * x * x - c.b) % c.q == 0 else f"point is not on {curve}"
+    return None if points.g1(curve).on_curve(point) else f"point is not on {curve}"
 
 
 def g2_problem(curve: str, point: G2) -> str | None:
     """What is wrong with a point of G2, or None."""
-    if point is None:
-        return None
-    c = params.CURVES[curve]
-    x, y = point
-    if not all(0 <= n < c.q for n in (*x, *y)):
+    if point is not None and not all(0 <= n < CURVES[curve].q for n in (*point[0], *point[1])):
         return f"a coordinate is not below q of {curve}"
-    return None if fq2_mul(y, y, c.q) == g2_right_side(curve, x) else f"point is not on the twist of {curve}"
+    return None if points.g2(curve).on_curve(point) else f"point is not on the twist of {curve}"
 
 
 def g2_right_side(curve: str, x: Fq2) -> Fq2:
-    """x^3 + b2 in Fq2 = Fq[u]/(u^2 + 1)."""
-    c = params.CURVES[curve]
-    cube = fq2_mul(fq2_mul(x, x, c.q), x, c.q)
-    return (cube[0] + c.b2[0]) % c.q, (cube[1] + c.b2[1]) % c.q
-
-
-def fq2_mul(a: Fq2, b: Fq2, q: int) -> Fq2:
-    """(a0 + a1 u)(b0 + b1 u) with u^2 = -1."""
-    return (a[0] * b[0] - a[1] * b[1]) % q, (a[0] * b[1] + a[1] * b[0]) % q
+    """x^3 + b2, whose root is y."""
+    field = points.g2(curve).field
+    return field.add(field.mul(field.mul(x, x), x), CURVES[curve].b2)
 
 
 def fq_sqrt(a: int, q: int) -> int | None:

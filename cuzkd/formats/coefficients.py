@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U32, U64, SparseMatrix
-from cuzkd.curves import params
+from cuzkd.curves import limbs, params
 from cuzkd.errors import InvalidKey, MalformedFile
 
 # Packed: 44 bytes, and sections start at multiples of 4, so the values are rarely aligned.
@@ -35,8 +35,8 @@ _SPREAD = np.array(
 
 def twice_montgomery(curve: str, value: int) -> U64:
     """value * R^2 mod r as four limbs."""
-    r = params.CURVES[curve].r
-    return np.frombuffer((value * _R * _R % r).to_bytes(32, "little"), dtype="<u8").astype(np.uint64)
+    limbs_of_one: U64 = limbs.to_montgomery([value * _R], params.CURVES[curve].r)[0]
+    return limbs_of_one
 
 
 def read(

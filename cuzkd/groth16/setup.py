@@ -58,7 +58,7 @@ class _Scalars:
     def op(self, op: str, a: U64, b: U64 | None = None) -> U64:
         """Element by element; one operand may be a single element."""
         if b is not None:
-            n = max(len(a), len(b))
+            n = len(a) if len(b) == 1 else len(b)  # an empty operand stays empty
             a, b = (np.ascontiguousarray(np.broadcast_to(x, (n, 4))) for x in (a, b))
         return self._backend.field_op(self.curve, "fr", op, a, b)
 

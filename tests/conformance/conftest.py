@@ -1,5 +1,6 @@
 """What the conformance tests share: the real keys to try, and snarkjs."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -10,13 +11,16 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 def real_keys(config):
-    """Every .zkey below tests/vectors and --fixtures-dir that has its witness beside it, smallest first."""
+    """Every .zkey below tests/vectors and --fixtures-dir that has its witness beside it, once, smallest first."""
     extra = config.getoption("--fixtures-dir")
     folders = [VECTORS] if extra is None else [VECTORS, extra.resolve(strict=True)]
-    found = {
-        path for folder in folders for path in folder.rglob("*.zkey") if path.with_suffix(".wtns").exists()
-    }
-    return sorted(found, key=lambda path: (path.stat().st_size, path))
+    found: dict[bytes, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*.zkey")):
+            if path.with_suffix(".wtns").exists():
+                with open(path, "rb") as file:
+                    found.setdefault(hashlib.file_digest(file, "blake2b").digest(), path)
+    return sorted(found.values(), key=lambda path: (path.stat().st_size, path))
 
 
 def pytest_generate_tests(metafunc):

@@ -14,6 +14,7 @@ from cuzkd.curves import params
 from cuzkd.errors import InvalidInput
 from cuzkd.formats import proof_bytes, snarkjs, wtns, zkey
 from cuzkd.groth16 import prover, setup, verifier
+from cuzkd.groth16.constraints import from_rows
 
 pytestmark = pytest.mark.conformance
 
@@ -158,3 +159,47 @@ def test_keys_of_our_own_set_up(curve, tmp_path, call_snarkjs):
         cases.append((label, vkey, record, [digest], True))
         cases += [(f"{label}, {what}", vkey, p, v, False) for what, p, v in bent(curve, record, [digest])]
     agree(call_snarkjs, cases)
+
+
+def squares(curve, n):
+    """y = x^(2^n), y public: n constraints over n + 2 wires, and a witness of it."""
+    r = params.CURVES[curve].r
+    chain = [2, *range(3, n + 2), 1]  # the wires of x, x^2, ..., y
+    rows = [{wire: 1} for wire in chain]
+    made = from_rows(curve, n + 2, 1, rows[:-1], rows[:-1], rows[1:])
+    values = {wire: pow(7, 2**i, r) for i, wire in enumerate(chain)} | {0: 1}
+    return made, [values[wire] for wire in range(n + 2)]
+
+
+@pytest.mark.parametrize("curve", list(params.CURVES))
+def test_sizes_about_a_power_of_two(curve, tmp_path, call_snarkjs):
+    """Domains that are just full, and just not: n + 2 rows. The smallest circuit of all is among them."""
+    calls, cases = [], []
+    for n in (1, 2, 3, 5, 6, 7, 14, 15):
+        made, values = squares(curve, n)
+        path, witness = tmp_path / f"{n}.zkey", tmp_path / f"{n}.wtns"
+        zkey.write(path, setup.setup(made))
+        wtns.write(witness, curve, values)
+        key = zkey.read(path)
+        vkey, publics = json.loads(snarkjs.vkey_to_json(key.vk)), [str(values[1])]
+        proof, _ = prove(key, witness)
+        cases.append((f"{n}, ours", vkey, json.loads(snarkjs.proof_to_json(proof)), publics, True))
+        calls.append({"do": "prove", "zkey": str(path), "wtns": str(witness)})
+    for answer, (label, vkey, _, publics, _) in zip(call_snarkjs(calls), list(cases), strict=True):
+        cases.append((f"{label} by snarkjs", vkey, answer["value"]["proof"], publics, True))
+    agree(call_snarkjs, cases)
+
+
+@pytest.mark.parametrize("curve", list(params.CURVES))
+def test_no_private_wire(curve, tmp_path, call_snarkjs):
+    """c = a b with all of them public: section 8 is empty."""
+    path, witness = tmp_path / "k.zkey", tmp_path / "w.wtns"
+    zkey.write(path, setup.setup(from_rows(curve, 4, 3, [{2: 1}], [{3: 1}], [{1: 1}])))
+    wtns.write(witness, curve, [1, 391, 17, 23])
+    key = zkey.read(path)
+    assert len(key.arrays.l_g1) == 0
+    proof, publics = prove(key, witness)
+    record = json.loads(snarkjs.proof_to_json(proof))
+    vkey, values = json.loads(snarkjs.vkey_to_json(key.vk)), [str(x) for x in publics]
+    cases = [("whole", vkey, record, values, True)]
+    agree(call_snarkjs, cases + [(what, vkey, p, v, False) for what, p, v in bent(curve, record, values)])

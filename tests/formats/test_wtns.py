@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cuzkd.curves import params
 from cuzkd.errors import InvalidWitness, MalformedFile
@@ -86,6 +88,33 @@ def test_cut_anywhere(tmp_path, size):
     (tmp_path / "cut").write_bytes(whole[:size])
     with pytest.raises(MalformedFile, match="cut"):
         wtns.read_header(tmp_path / "cut")
+
+
+WHOLE = (VECTORS / "edge_nopub" / "circuit.wtns").read_bytes()
+
+
+@settings(max_examples=100, deadline=None)
+@given(at=st.integers(0, 12 + 12 + 40 + 12 - 1), flip=st.integers(1, 255))
+def test_no_changed_head_is_accepted(at, flip, tmp_path_factory):
+    """One byte of frame or header, up to the first value: each of them means something."""
+    data = bytearray(WHOLE)
+    data[at] ^= flip
+    path = tmp_path_factory.getbasetemp() / "flip.wtns"
+    path.write_bytes(data)
+    with pytest.raises((MalformedFile, InvalidWitness)):
+        wtns.read_header(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(keep=st.integers(0, 172), junk=st.binary(min_size=1, max_size=100))
+def test_junk_raises_nothing_else(keep, junk, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "junk.wtns"
+    path.write_bytes(WHOLE[:keep] + junk)
+    try:
+        header = wtns.read_header(path)
+    except (MalformedFile, InvalidWitness):
+        return
+    assert keep + len(junk) == len(WHOLE) and header.n_wires == 3
 
 
 def test_writer_refuses_what_is_no_field_element(tmp_path):
