@@ -9,10 +9,11 @@ Life: upload() only remembers the arrays; Run.result() does the work, in its cal
 
 from __future__ import annotations
 
+import importlib
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,27 @@ import numpy as np
 
 from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
 from cuzkd.errors import InvalidKey
-from cuzkd.kernels import _native  # type: ignore[attr-defined]  # made by the build
 
+
+def _load_native() -> Any:
+    """The build for this processor: _native_adx where mulx, adcx and adox exist, else _native."""
+    flags = _cpuinfo("flags").split()
+    if "bmi2" in flags and "adx" in flags:
+        with suppress(ImportError):
+            return importlib.import_module("cuzkd.kernels._native_adx")
+    return importlib.import_module("cuzkd.kernels._native")
+
+
+def _cpuinfo(field: str) -> str:
+    """First value of a field of /proc/cpuinfo, or nothing."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(field):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+_native = _load_native()
 LIMBS = {"bn254": {"fr": 4, "fq": 4}, "bls12_381": {"fr": 4, "fq": 6}}
 
 
@@ -189,7 +209,7 @@ class CpuBackend:
     scratch_c = True
 
     def __init__(self) -> None:
-        self.device_name = _processor_name()
+        self.device_name = _cpuinfo("model name") or platform.machine()
 
     def vector_rows(self, key: KeyArrays) -> int:
         return key.domain
@@ -269,13 +289,3 @@ def check_key(key: KeyArrays) -> None:
         shape = getattr(key, name).shape
         if shape != (n, *_point_shape(key.curve, group)):
             raise InvalidKey(f"{name}: expected shape {(n, *_point_shape(key.curve, group))}, got {shape}")
-
-
-def _processor_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

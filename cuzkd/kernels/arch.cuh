@@ -81,3 +81,26 @@ HD uint64_t sbb(uint64_t a, uint64_t b, uint64_t& borrow) {
     return out;
 #endif
 }
+
+// Machine<P>: what this machine does faster than the portable loops of field.cuh. Words below the modulus in and out.
+#if defined(__x86_64__) && !defined(__CUDACC__)
+#include "arch_x86.cuh"
+template <class P>
+struct Machine {
+    static constexpr bool has_add = true, has_mul = CUZKD_HAS_MULX;
+    HD static void add(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        ModularAdd<P::N>::add(r, x, y, modulus_words<P>.w);
+    }
+    HD static void sub(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        ModularAdd<P::N>::sub(r, x, y, modulus_words<P>.w);
+    }
+    HD static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        MontgomeryMul<P::N>::mul(r, x, y, modulus_words<P>.w);
+    }
+};
+#else
+template <class P>
+struct Machine {
+    static constexpr bool has_add = false, has_mul = false;
+};
+#endif

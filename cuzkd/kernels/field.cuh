@@ -5,6 +5,7 @@
 // Every value is fully reduced (< p) before and after every operation: equal values have equal limbs.
 #pragma once
 #include "arch.cuh"
+#include "inverse.cuh"
 
 template <class P>
 struct Field {
@@ -44,17 +45,25 @@ struct Field {
 
     HD Field operator+(const Field& b) const {
         Field r;
-        uint64_t carry = 0;
-        UNROLL for (int i = 0; i < N; ++i) r.v[i] = adc(v[i], b.v[i], carry);
-        r.reduce_once();
+        if constexpr (Machine<P>::has_add) {
+            Machine<P>::add(r.v, v, b.v);
+        } else {
+            uint64_t carry = 0;
+            UNROLL for (int i = 0; i < N; ++i) r.v[i] = adc(v[i], b.v[i], carry);
+            r.reduce_once();
+        }
         return r;
     }
     HD Field operator-(const Field& b) const {
         Field r;
-        uint64_t borrow = 0, carry = 0;
-        UNROLL for (int i = 0; i < N; ++i) r.v[i] = sbb(v[i], b.v[i], borrow);
-        uint64_t mask = 0 - borrow;
-        UNROLL for (int i = 0; i < N; ++i) r.v[i] = adc(r.v[i], P::p(i) & mask, carry);
+        if constexpr (Machine<P>::has_add) {
+            Machine<P>::sub(r.v, v, b.v);
+        } else {
+            uint64_t borrow = 0, carry = 0;
+            UNROLL for (int i = 0; i < N; ++i) r.v[i] = sbb(v[i], b.v[i], borrow);
+            uint64_t mask = 0 - borrow;
+            UNROLL for (int i = 0; i < N; ++i) r.v[i] = adc(r.v[i], P::p(i) & mask, carry);
+        }
         return r;
     }
     HD Field neg() const {
@@ -71,6 +80,10 @@ struct Field {
     // round sum without overflow.
     HD_CALL Field operator*(const Field& b) const {
         Field r;
+        if constexpr (Machine<P>::has_mul) {
+            Machine<P>::mul(r.v, v, b.v);
+            return r;
+        }
         uint64_t t[N];
         UNROLL for (int i = 0; i < N; ++i) t[i] = 0;
         UNROLL for (int i = 0; i < N; ++i) {
@@ -115,12 +128,11 @@ struct Field {
         }
         return r;
     }
-    // this^(p-2), Fermat; inv(0) = 0.
+    // 1/this; inv(0) = 0. The value is x R; its inverse 1/(x R) comes back to R/x by two products with R^2.
     HD_COLD Field inv() const {
-        uint64_t e[N];
-        uint64_t borrow = 0;
-        for (int i = 0; i < N; ++i) e[i] = sbb(P::p(i), i == 0 ? 2 : 0, borrow);
-        return pow(e, N);
+        Field r;
+        binary_gcd_inverse<P>(r.v, v);
+        return r.from_canonical().from_canonical();
     }
 
     // value < 2p -> value mod p, without a branch.
