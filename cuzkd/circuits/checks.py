@@ -30,7 +30,10 @@ def require_sound(key: ProvingKey, source: str, expected: VerifyingKey | None = 
     vk, arrays, curve = key.vk, key.arrays, key.arrays.curve
     single_g1 = {"alpha1": vk.alpha_g1, "beta1": key.beta_g1, "delta1": key.delta_g1}
     single_g2 = {"beta2": vk.beta_g2, "gamma2": vk.gamma_g2, "delta2": vk.delta_g2}
-    _require_secure({**single_g1, **single_g2}, source)
+    try:
+        key.require_secure()
+    except InvalidKey as error:
+        raise InvalidKey(f"{source}: {error}") from None
     for name, point in single_g1.items():
         _require_points(curve, "g1", point[None], f"{source}: {name}", subgroup=True)
     for name, point in single_g2.items():
@@ -44,16 +47,6 @@ def require_sound(key: ProvingKey, source: str, expected: VerifyingKey | None = 
         ("C", "g1", arrays.l_g1), ("H", "g1", arrays.h_g1),
     ):  # fmt: skip
         _require_points(curve, group, points, f"{source}: {name}", subgroup=False)
-
-
-def _require_secure(points: Mapping[str, U64], source: str) -> None:
-    for name, point in points.items():
-        if not point.any():
-            raise InvalidKey(f"{source}: {name} is the point at infinity: the key is not secure")
-    if np.array_equal(points["gamma2"], points["delta2"]):
-        raise InvalidKey(
-            f"{source}: gamma2 equals delta2: this key has had no phase 2, and anybody can forge its proofs"
-        )
 
 
 def _require_points(curve: str, group: str, points: U64, where: str, subgroup: bool) -> None:
