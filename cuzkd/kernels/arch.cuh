@@ -17,8 +17,8 @@ using size_t = decltype(sizeof(0));
 #include <cstdint>
 #endif
 
-// HD: small function of both sides, inlined. HD_CALL: inlined on the CPU; a call on the GPU, where one kernel with every
-// product of a G2 addition inlined compiles for minutes. HD_COLD: a call on both sides (rare paths, long code).
+// HD: small function of both sides, inlined. HD_CALL: where a product is one block of assembly, inlined; else, and on the
+// GPU, a call: one kernel with every product of a G2 addition inlined compiles for minutes. HD_COLD: a call on both sides (rare paths, long code).
 #if defined(__CUDACC__)
 #define HD __host__ __device__ __forceinline__
 #define HD_CALL __host__ __device__ __noinline__
@@ -26,7 +26,11 @@ using size_t = decltype(sizeof(0));
 #define UNROLL _Pragma("unroll")
 #else
 #define HD inline __attribute__((always_inline))
+#if defined(__BMI2__) && defined(__ADX__)
 #define HD_CALL inline
+#else
+#define HD_CALL __attribute__((noinline))
+#endif
 #define HD_COLD __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
 #endif

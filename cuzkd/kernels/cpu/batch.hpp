@@ -22,20 +22,26 @@ public:
     // About the number of points that keeps buffer and prefixes inside a second-level cache of 512 KiB.
     static constexpr size_t CAPACITY = (size_t(192) << 10) / sizeof(Affine<F>);
 
-    BatchAdder() {
-        points_.reserve(CAPACITY + 1);
-        prefix_.resize(CAPACITY / 2 + 2);
+    // This thread's adder, empty: making one costs more than a small sum.
+    static BatchAdder& local() {
+        static thread_local BatchAdder adder;
+        adder.lists_.clear();
+        adder.points_.clear();
+        return adder;
     }
-
-    bool full() const { return points_.size() >= CAPACITY; }
-    bool empty() const { return lists_.empty(); }
-    size_t room() const { return CAPACITY - points_.size(); }
 
     // Starts a list whose sum will go to sums[out].
     void open(uint32_t out) { lists_.push_back({out, 0}); }
-    // Appends to the list opened last. Infinity is dropped. At most CAPACITY points between two calls of reduce().
-    void push(const Affine<F>& p) {
+    // Appends to the list opened last; infinity is dropped. When the buffer is full, all lists so far are summed into
+    // `sums`, and the open one goes on with its sum.
+    void push(const Affine<F>& p, Affine<F>* sums) {
         if (p.is_infinity()) return;
+        if (points_.size() >= CAPACITY) {
+            uint32_t out = lists_.back().out;
+            reduce(sums);
+            open(out);
+            push(sums[out], sums);
+        }
         points_.push_back(p);
         ++lists_.back().length;
     }
@@ -122,6 +128,11 @@ private:
         r.x = slope.sqr() - a.x - b.x;                            // x3 = m^2 - x1 - x2
         r.y = slope * (a.x - r.x) - a.y;                          // y3 = m (x1 - x3) - y1
         return r;
+    }
+
+    BatchAdder() {
+        points_.reserve(CAPACITY + 1);
+        prefix_.resize(CAPACITY / 2 + 2);
     }
 
     std::vector<Affine<F>> points_;

@@ -2,7 +2,8 @@
 //
 // Steps, for bases P and scalars made ready by scalars.hpp:
 //   1. ones:    the points with scalar +-1 are summed by pair trees, no bucket.
-//   2. fill:    per window, slices of whole buckets (about equal in entries) are tasks; each sums its buckets' points.
+//   2. fill:    the buckets of all windows, one after the other, are cut into tasks of about equally many entries; each
+//               sums its buckets' points.
 //   3. fold:    sum of (b + 1) B_b per window. With b = 2^h row + column the sum is
 //               2^h sum row Row_row + sum (column + 1) Column_column, where Row, Column are plain sums of buckets: again
 //               many short lists for the pair tree, 12M per bucket in place of 24M for a running sum. Only the last
@@ -38,25 +39,25 @@ public:
 
 private:
     // Pushes the point of an entry; bases before `first` have no part in this sum.
-    void push(BatchAdder<F>& adder, Entry entry) const {
+    void push(BatchAdder<F>& adder, Entry entry, Point* sums) const {
         size_t index = entry >> 1;
-        if (index >= first_) adder.push(bases_[index - first_].neg_if(entry & 1));
+        if (index >= first_) adder.push(bases_[index - first_].neg_if(entry & 1), sums);
     }
-    void prefetch(const Entry* entry) const {
-        const char* at = reinterpret_cast<const char*>(bases_ + ((*entry >> 1) - first_));
-        __builtin_prefetch(at);
-        __builtin_prefetch(at + sizeof(Point) - 1);
+
+    // Tasks for work of `total` units, of which a task should have at least `grain`.
+    static size_t task_count(size_t total, size_t grain) {
+        return std::min(total / grain + 1, size_t(4) * Pool::instance().width());
     }
 
     Sum ones() {
         const std::vector<Entry>& list = scalars_.ones;
-        size_t pieces = (list.size() + BatchAdder<F>::CAPACITY - 1) / BatchAdder<F>::CAPACITY;
+        size_t pieces = list.empty() ? 0 : task_count(list.size(), 256);
         std::vector<Point> sums(pieces, Point::infinity());
         Pool::instance().run(pieces, [&](size_t piece) {
-            BatchAdder<F> adder;
+            BatchAdder<F>& adder = BatchAdder<F>::local();
             adder.open(static_cast<uint32_t>(piece));
             size_t end = list.size() * (piece + 1) / pieces;
-            for (size_t i = list.size() * piece / pieces; i < end; ++i) push(adder, list[i]);
+            for (size_t i = list.size() * piece / pieces; i < end; ++i) push(adder, list[i], sums.data());
             adder.reduce(sums.data());
         });
         Sum total = Sum::infinity();
@@ -65,17 +66,24 @@ private:
     }
 
     void fill() {
-        size_t n_windows = scalars_.windows.size(), buckets = scalars_.buckets();
-        buckets_.assign(n_windows * buckets, Point::infinity());
-        size_t threads = Pool::instance().width();
-        size_t slices = std::min(buckets, (4 * threads + n_windows - 1) / n_windows);
-        Pool::instance().run(n_windows * slices, [&](size_t task) {
-            const Window& window = scalars_.windows[task / slices];
-            size_t slice = task % slices, total = window.entries.size();
-            size_t begin = bucket_at(window, total * slice / slices);
-            size_t end = slice + 1 == slices ? buckets : bucket_at(window, total * (slice + 1) / slices);
-            if (slice == 0) begin = 0;
-            fill_slice(window, begin, end, buckets_.data() + (task / slices) * buckets);
+        size_t n_windows = scalars_.windows.size(), total = 0;
+        std::vector<size_t> before(n_windows + 1);  // entries of the windows before
+        for (size_t w = 0; w < n_windows; ++w) before[w] = total, total += scalars_.windows[w].entries.size();
+        before[n_windows] = total;
+        buckets_.assign(n_windows * scalars_.buckets(), Point::infinity());
+        size_t tasks = task_count(total, 512);
+        Pool::instance().run(tasks, [&](size_t task) {
+            BatchAdder<F>& adder = BatchAdder<F>::local();
+            size_t begin = total * task / tasks, end = total * (task + 1) / tasks;
+            for (size_t w = 0; w < n_windows; ++w) {
+                if (before[w + 1] <= begin || before[w] >= end) continue;
+                const Window& window = scalars_.windows[w];
+                // Buckets whose first entry lies in this task's range.
+                size_t from = before[w] >= begin ? 0 : bucket_at(window, begin - before[w]);
+                size_t to = before[w + 1] <= end ? scalars_.buckets() : bucket_at(window, end - before[w]);
+                fill_buckets(adder, window, from, to, w * scalars_.buckets());
+            }
+            adder.reduce(buckets_.data());
         });
     }
 
@@ -84,40 +92,48 @@ private:
         return std::lower_bound(window.start.begin(), window.start.end() - 1, at) - window.start.begin();
     }
 
-    void fill_slice(const Window& window, size_t begin, size_t end, Point* sums) const {
-        BatchAdder<F> adder;
-        const Entry* entries = window.entries.data();
-        const Entry* ahead_end = entries + window.entries.size() - 8;
-        for (size_t b = begin; b < end; ++b) {
+    // offset: of the window's buckets among all.
+    void fill_buckets(BatchAdder<F>& adder, const Window& window, size_t from, size_t to, size_t offset) {
+        constexpr size_t AHEAD = 8;
+        const std::vector<Entry>& entries = window.entries;
+        for (size_t b = from; b < to; ++b) {
             if (window.start[b] == window.start[b + 1]) continue;
-            adder.open(static_cast<uint32_t>(b));
+            adder.open(static_cast<uint32_t>(offset + b));
             for (size_t e = window.start[b]; e < window.start[b + 1]; ++e) {
-                if (adder.full()) {  // a bucket longer than the buffer goes on with what it has so far
-                    adder.reduce(sums);
-                    adder.open(static_cast<uint32_t>(b));
-                    adder.push(sums[b]);
+                if (e + AHEAD < entries.size() && (entries[e + AHEAD] >> 1) >= first_) {
+                    const char* next = reinterpret_cast<const char*>(bases_ + ((entries[e + AHEAD] >> 1) - first_));
+                    __builtin_prefetch(next);
+                    __builtin_prefetch(next + sizeof(Point) - 1);
                 }
-                if (window.entries.size() > 8 && entries + e < ahead_end) prefetch(entries + e + 8);
-                push(adder, entries[e]);
+                push(adder, entries[e], buckets_.data());
             }
         }
-        adder.reduce(sums);
     }
 
-    // Weighted bucket sum of each window.
-    std::vector<Sum> fold() {
-        size_t n_windows = scalars_.windows.size();
-        int log_columns = scalars_.c / 2;  // rows 2^(c - 1 - log_columns)
+    // Weighted bucket sum of each window. Item 2w: the rows of window w; item 2w + 1: its columns.
+    std::vector<Sum> fold() const {
+        size_t n_windows = scalars_.windows.size(), items = 2 * n_windows, log_columns = scalars_.c / 2;
         size_t columns = size_t(1) << log_columns, rows = scalars_.buckets() / columns;
-        std::vector<Sum> parts(2 * n_windows);
-        Pool::instance().run(2 * n_windows, [&](size_t task) {
-            const Point* grid = buckets_.data() + (task / 2) * rows * columns;
-            if (task % 2 == 0) {
-                Sum by_rows = weighted(grid, rows, columns, columns, 1, 0);
-                for (int i = 0; i < log_columns; ++i) by_rows = by_rows.dbl();
-                parts[task] = by_rows;
-            } else {
-                parts[task] = weighted(grid, columns, rows, 1, columns, 1);
+        std::vector<Sum> parts(items);
+        size_t tasks = std::min(items, task_count(n_windows * scalars_.buckets(), 256));
+        Pool::instance().run(tasks, [&](size_t task) {
+            size_t begin = items * task / tasks, end = items * (task + 1) / tasks, most = std::max(rows, columns);
+            BatchAdder<F>& adder = BatchAdder<F>::local();
+            std::vector<Point> lines((end - begin) * most, Point::infinity());
+            for (size_t item = begin; item < end; ++item) {
+                const Point* grid = buckets_.data() + (item / 2) * rows * columns;
+                bool by_row = item % 2 == 0;
+                for (size_t l = 0; l < (by_row ? rows : columns); ++l) {
+                    adder.open(static_cast<uint32_t>((item - begin) * most + l));
+                    for (size_t k = 0; k < (by_row ? columns : rows); ++k)
+                        adder.push(by_row ? grid[l * columns + k] : grid[k * columns + l], lines.data());
+                }
+            }
+            adder.reduce(lines.data());
+            for (size_t item = begin; item < end; ++item) {
+                const Point* line = lines.data() + (item - begin) * most;
+                parts[item] = item % 2 == 0 ? weighted(line, rows, 0) : weighted(line, columns, 1);
+                for (size_t i = 0; item % 2 == 0 && i < log_columns; ++i) parts[item] = parts[item].dbl();
             }
         });
         std::vector<Sum> sums(n_windows);
@@ -125,24 +141,10 @@ private:
         return sums;
     }
 
-    // sum over l < lines of (l + offset) Line_l, Line_l = sum over k < length of grid[l * line_step + k * step].
-    static Sum weighted(const Point* grid, size_t lines, size_t length, size_t line_step, size_t step, int offset) {
-        BatchAdder<F> adder;
-        std::vector<Point> line(lines, Point::infinity());
-        for (size_t l = 0; l < lines; ++l) {
-            adder.open(static_cast<uint32_t>(l));
-            for (size_t k = 0; k < length; ++k) {
-                if (adder.full()) {
-                    adder.reduce(line.data());
-                    adder.open(static_cast<uint32_t>(l));
-                    adder.push(line[l]);
-                }
-                adder.push(grid[l * line_step + k * step]);
-            }
-        }
-        adder.reduce(line.data());
+    // sum over l < n of (l + offset) line[l], offset 0 or 1.
+    static Sum weighted(const Point* line, size_t n, int offset) {
         Sum running = Sum::infinity(), total = Sum::infinity();
-        for (size_t l = lines; l-- > 0;) {  // after line l: running = sum of the lines from l on
+        for (size_t l = n; l-- > 0;) {  // after line l: running = sum of the lines from l on
             if (offset == 0) total = total.add(running);
             running = running.add(line[l]);
             if (offset == 1) total = total.add(running);
