@@ -55,8 +55,6 @@ from cuzkd.errors import DeviceFault, Unavailable
 
 log = structlog.get_logger()
 
-MAX_REQUEST_ID = 256  # characters
-
 
 class Jobs:
     """Implements fleet.Owner. clock: monotonic seconds. publish: hands an event to all subscribers."""
@@ -257,7 +255,7 @@ class Jobs:
             return False
         job.state, job.error_code, job.error_message = state, code, message
         job.ended_s = self._clock()
-        for record in job.partitions:
+        for record in reversed(job.partitions):  # what is under way last, lest the prover begin the next one
             if record.stage is Stage.QUEUED:
                 self.queue.remove(record.ticket)
             elif record.stage is not Stage.DONE:

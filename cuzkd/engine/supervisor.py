@@ -37,6 +37,7 @@ KEPT_NAMES = frozenset(
     {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"}
 )
 KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
+EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
 
 
@@ -95,7 +96,7 @@ class Supervisor:
         self._pause = pause
         self._channel: AsyncChannel[wire.FromProver] | None = None
         self._order: asyncio.Future[str] | None = None  # an order to replace: its cause
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -117,29 +118,28 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent."""
-        self._stopping = True
-        if self._task is None:
+        task, self._task = self._task, None
+        if task is None:
             return
-        self.send(wire.ToProver(shutdown=wire.Shutdown()))
-        if self._channel is None:  # starting, or in a pause: there is nobody to talk to
-            self._task.cancel()
-        done, _ = await asyncio.wait([self._task], timeout=self._timing.shutdown_s)
-        if not done:
-            self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        self._task = None
+        self._stopping.set()
+        if self._channel is not None:
+            self.send(wire.ToProver(shutdown=wire.Shutdown()))
+        else:  # it is not ready: there is nobody to talk to
+            self.replace("the daemon is stopping")
+        await asyncio.wait([task], timeout=self._timing.shutdown_s)
+        self.replace(f"did not end within {self._timing.shutdown_s:g} s of being told to")
+        await task
         self._listener.prover_stopped(self.name)
 
     async def _circle(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             cause = await self._one_life()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             self._fruitless += 1
             log.error("prover_died", prover=self.name, cause=cause, fruitless=self._fruitless)
             self._listener.prover_died(self.name, cause)
-            await self._pause(self._pause_s())
+            await _either(self._pause(self._pause_s()), self._stopping.wait())
 
     def _pause_s(self) -> float:
         doubled = self._timing.first_pause_s * 2.0 ** min(self._fruitless - 1, 32)
@@ -158,6 +158,8 @@ class Supervisor:
             theirs.close()
         self.failed_starts += 1  # until it is ready
         self._order = asyncio.get_running_loop().create_future()
+        if self._stopping.is_set():  # the order to stop came before there was anybody to give it to
+            self.replace("the daemon is stopping")
         channel = await AsyncChannel.open(ours, wire.FromProver)
         try:
             self._listener.prover_starting(self.name, process.pid)
@@ -165,9 +167,9 @@ class Supervisor:
         finally:
             self.ready = False
             self._channel = None
-            exit_code = await _reap(process, patience_s=0.0 if self._order.done() else 1.0)
+            exit_code = await _reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
             await channel.close()
-        return cause or _exit(exit_code)
+        return cause or _exit(exit_code) + (" before it was ready" if self.failed_starts else "")
 
     async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -186,13 +188,12 @@ class Supervisor:
         """Talk until there is nothing more to say; returns the cause, "" when the stream just ended."""
         assert self._order is not None
         talk = asyncio.ensure_future(self._listen(channel))
-        try:
-            await asyncio.wait([talk, self._order], return_when=asyncio.FIRST_COMPLETED)
-            return talk.result() if talk.done() else self._order.result()
-        finally:
-            talk.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await talk
+        await asyncio.wait([talk, self._order], return_when=asyncio.FIRST_COMPLETED)
+        if talk.done():
+            return talk.result()
+        talk.cancel()
+        await asyncio.wait([talk])
+        return self._order.result()
 
     async def _listen(self, channel: AsyncChannel[wire.FromProver]) -> str:
         try:
@@ -216,7 +217,7 @@ class Supervisor:
             while True:
                 message = await channel.receive()
                 if message is None:
-                    return "ended before it was ready" if not self._stopping else "stopped"
+                    return ""
                 if message.WhichOneof("kind") == "ready":
                     break
                 self._channel = channel  # it may need answers already
@@ -243,21 +244,22 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
-    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards, come
-    what may.
-    """
-    try:
-        async with asyncio.timeout(patience_s):
-            return await process.wait()
-    except TimeoutError:
-        pass
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await asyncio.shield(process.wait())
-    assert process.returncode is not None
-    return process.returncode
+    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards."""
+    exited = asyncio.ensure_future(process.wait())
+    await asyncio.wait([exited], timeout=patience_s)
+    if not exited.done():
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    return await exited
+
+
+async def _either(*waits: Awaitable[object]) -> None:
+    """Until the first of them; the others are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    _, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in late:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def _exit(status: int) -> str:
