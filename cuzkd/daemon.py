@@ -42,6 +42,7 @@ log = structlog.get_logger()
 
 CALLS_GRACE_S = 2.0  # for replies on their way when everything has ended
 STATUS_TIMEOUT_S = 5.0
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def run(config: Config) -> int:
@@ -122,7 +123,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     """A daemon that serves for the block and is gone after it. Also what tests run."""
     state_dir = config.daemon.state_dir
     with _state_directory(state_dir):
-        metrics = Metrics()
+        metrics = Metrics(cuzkd.__version__)
         engine = Engine(engine_settings(config), Registry(state_dir))
         engine.subscribe(metrics.handle)
         security = listen.read_security(
@@ -171,7 +172,7 @@ def _pages(config: Config, engine: Engine, metrics: Metrics) -> HttpPages | None
         return "application/json", text.encode()
 
     pages: dict[str, Page] = {
-        "/metrics": lambda: (metrics.content_type, metrics.text().encode()),
+        "/metrics": lambda: (PROMETHEUS_TEXT, metrics.text().encode()),
         "/status": status,
     }
     return HttpPages(listen.parse(config.daemon.metrics, "metrics address"), pages)
