@@ -1,0 +1,157 @@
+"""Payload files: private, synced, removed; paths that lead elsewhere are refused."""
+
+import contextlib
+import errno
+import os
+import stat
+
+import pytest
+
+from cuzkd.engine import spool as spools
+from cuzkd.engine.spool import Spool
+from cuzkd.engine.uploads import Uploads
+from cuzkd.errors import Exhausted, InvalidInput, NotFound
+
+
+@pytest.fixture
+def allowed(tmp_path):
+    folder = tmp_path / "allowed"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "w").write_bytes(b"witness")
+    return folder
+
+
+@pytest.fixture
+def spool(tmp_path, allowed):
+    return Spool(tmp_path / "state", 1000, (allowed,))
+
+
+def files(spool):
+    return list(spool.directory.iterdir())
+
+
+def test_written_files_are_ours_alone(spool):
+    file = spool.write(b"content")
+    mode = os.stat(file.path).st_mode
+    assert stat.S_IMODE(mode) == 0o600 and stat.S_IMODE(spool.directory.stat().st_mode) == 0o700
+    assert file.nbytes == 7 and open_bytes(file.path) == b"content"
+    spool.remove(file)
+    spool.remove(file)
+    assert files(spool) == []
+
+
+def open_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def test_file_and_directory_are_synced_before_it_counts(spool, monkeypatch):
+    synced = []
+    monkeypatch.setattr(spools.os, "fsync", lambda fd: synced.append(stat.S_ISDIR(os.fstat(fd).st_mode)))
+    spool.write(b"content")
+    assert synced == [False, True]
+
+
+def test_digests_tell_contents_apart_and_are_keyed(spool, tmp_path):
+    assert spool.write(b"a").digest == spool.digest(b"a") != spool.digest(b"b")
+    assert Spool(tmp_path / "other", 10).digest(b"a") != spool.digest(b"a")
+    assert spool.combine([b"ab", b"c"]) != spool.combine([b"a", b"bc"])
+    assert "digest=" not in repr(spool.write(b"a"))
+
+
+def test_streamed_sizes_must_agree(spool):
+    with contextlib.closing(spool.create(4)) as incoming:
+        incoming.write(b"ab")
+        with pytest.raises(InvalidInput, match="4 bytes were announced, 2 came"):
+            incoming.commit()
+        with pytest.raises(InvalidInput, match="more came"):
+            incoming.write(b"cde")
+        incoming.write(b"cd")
+        assert incoming.commit().digest == spool.digest(b"abcd")
+    assert len(files(spool)) == 1
+    with pytest.raises(InvalidInput, match="1001 bytes: at most 1000"):
+        spool.create(1001)
+
+
+def test_what_is_not_committed_is_removed(spool):
+    incoming = spool.create(4)
+    incoming.write(b"ab")
+    assert len(files(spool)) == 1
+    incoming.close()
+    incoming.close()
+    assert files(spool) == []
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, Exhausted), (errno.EDQUOT, Exhausted)])
+def test_a_full_disk_is_not_now(spool, monkeypatch, number, error):
+    def full(*_):
+        raise OSError(number, "full")
+
+    monkeypatch.setattr(spools.os, "write", full)
+    with pytest.raises(error, match="try again later"):
+        spool.write(b"x")
+    assert files(spool) == []
+
+
+def test_sweep_spares_what_is_named(spool):
+    kept, _ = spool.write(b"1"), spool.write(b"2")
+    assert spool.sweep({kept.path}) == 1
+    assert [str(path) for path in files(spool)] == [kept.path]
+
+
+def test_paths_beneath_an_allowed_folder_are_copied(spool, allowed):
+    source = allowed / "deep" / "er" / "w"
+    file = spool.copy(f"{allowed}//deep/./er/w")
+    source.write_bytes(b"changed")
+    assert open_bytes(file.path) == b"witness" and file.digest == spool.digest(b"witness")
+
+
+def test_other_paths_are_refused(spool, allowed, tmp_path):
+    (tmp_path / "outside").write_bytes(b"x")
+    (allowed / "link").symlink_to(tmp_path / "outside")
+    (allowed / "linked").symlink_to(allowed / "deep")
+    (allowed / "large").write_bytes(bytes(1001))
+    os.mkfifo(allowed / "pipe")
+    (tmp_path / "allowedbutnot").write_bytes(b"x")
+    for path in (
+        "relative",
+        "",
+        "/",
+        str(allowed),
+        f"{allowed}/deep",
+        f"{allowed}/../outside",
+        f"{allowed}/link",
+        f"{allowed}/linked/er/w",
+        f"{allowed}/deep/er/w/x",
+        f"{allowed}/pipe",
+        f"{allowed}/large",
+        f"{allowed}/a\0b",
+        str(tmp_path / "outside"),
+        str(tmp_path / "allowedbutnot"),
+    ):
+        with pytest.raises(InvalidInput):
+            spool.copy(path)
+    with pytest.raises(NotFound):
+        spool.copy(f"{allowed}/nothing")
+    assert files(spool) == []
+    assert len(os.listdir("/proc/self/fd")) < 100
+
+
+def test_no_folder_is_allowed_by_default(tmp_path):
+    with pytest.raises(InvalidInput, match="none"):
+        Spool(tmp_path, 10).copy("/etc/hostname")
+
+
+def test_uploads_are_taken_once_and_expire(spool):
+    uploads = Uploads(expiry_s=10.0)
+    first, second = spool.write(b"1"), spool.write(b"2")
+    a, b = uploads.add(first, now_s=0.0), uploads.add(second, now_s=5.0)
+    uploads.take(a)
+    with pytest.raises(NotFound, match="used it up"):
+        uploads.take(a)
+    assert uploads.find(a) == first
+    assert uploads.expire(9.9) == []
+    assert uploads.expire(15.0) == [second]
+    for upload_id in (a, b):
+        with pytest.raises(NotFound, match="expired"):
+            uploads.find(upload_id)

@@ -1,0 +1,204 @@
+"""Processes that are late, broken, deaf or dead: each is reaped before its death is announced."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+from engine.front import FAKE
+
+from cuzkd.engine.supervisor import Supervisor, Timing, environment
+from cuzkd.engine.wire import prover_pb2 as wire
+
+PATIENCE_S = 60.0
+
+
+def exists(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Ear:
+    """A listener that writes down, and lets tests wait for the n-th entry of a kind."""
+
+    def __init__(self):
+        self.heard = []
+        self.pids = []
+        self.changed = asyncio.Event()
+
+    def note(self, *entry):
+        self.heard.append(entry)
+        self.changed.set()
+
+    def prover_starting(self, prover, pid):
+        self.pids.append(pid)
+        self.note("starting", prover)
+
+    def prover_ready(self, prover, ready):
+        assert ready.pid == self.pids[-1]
+        self.note("ready", prover)
+
+    def prover_said(self, prover, message):
+        self.note(message.WhichOneof("kind"), prover)
+
+    def prover_died(self, prover, cause):
+        assert not exists(self.pids[-1])
+        self.note("died", cause)
+
+    def prover_stopped(self, prover):
+        assert not exists(self.pids[-1])
+        self.note("stopped", prover)
+
+    def of(self, kind):
+        return [value for name, value in self.heard if name == kind]
+
+    async def wait(self, kind, count=1):
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.of(kind)) < count:
+                self.changed.clear()
+                await self.changed.wait()
+        return self.of(kind)[count - 1]
+
+
+class Pauses:
+    """Instead of sleeping."""
+
+    def __init__(self):
+        self.lengths = []
+
+    async def __call__(self, seconds):
+        self.lengths.append(seconds)
+
+
+def run(tmp_path, body, fault="", command=FAKE, pause=None, **timing):
+    async def main():
+        ear = Ear()
+        supervisor = Supervisor(
+            "p",
+            wire.Configure(state_dir=str(tmp_path), fault=fault),
+            ear,
+            timing=Timing(**{"handshake_s": PATIENCE_S, "shutdown_s": PATIENCE_S, **timing}),
+            cwd=str(tmp_path),
+            command=command,
+            pause=pause or Pauses(),
+        )
+        supervisor.start()
+        try:
+            await body(supervisor, ear)
+        finally:
+            await supervisor.stop()
+            await supervisor.stop()
+        assert len(ear.of("stopped")) == 1
+        return ear
+
+    return asyncio.run(main())
+
+
+def test_it_comes_up_and_stops(tmp_path):
+    async def body(supervisor, ear):
+        await ear.wait("heartbeat")
+        assert supervisor.ready
+
+    assert [kind for kind, _ in run(tmp_path, body).heard] == ["starting", "ready", "heartbeat", "stopped"]
+
+
+def test_a_killed_process_is_replaced(tmp_path):
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        os.kill(ear.pids[0], signal.SIGKILL)
+        assert "killed by SIGKILL" in await ear.wait("died")
+        await ear.wait("ready", 2)
+        assert ear.pids[0] != ear.pids[1] and supervisor.failed_starts == 0
+
+    run(tmp_path, body)
+
+
+def test_an_order_to_replace(tmp_path):
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        supervisor.replace("no heartbeat")
+        supervisor.replace("ordered twice")
+        assert await ear.wait("died") == "no heartbeat"
+        await ear.wait("ready", 2)
+        assert ear.of("died") == ["no heartbeat"]
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("fault", "timing", "cause"),
+    [
+        ("mute", {"handshake_s": 0.2}, "was not ready within 0.2 s"),
+        ("refuse", {}, "no such device (unavailable)"),
+    ],
+)
+def test_failed_starts_are_counted(tmp_path, fault, timing, cause):
+    async def body(supervisor, ear):
+        assert await ear.wait("died", 2) == cause
+        assert supervisor.failed_starts >= 2 and not ear.of("ready")
+
+    run(tmp_path, body, fault, **timing)
+
+
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        ((sys.executable, "-c", "raise SystemExit(7)"), "exited with status 7 before it was ready"),
+        (("/does/not/exist",), "cannot be started"),
+    ],
+)
+def test_a_command_that_is_no_prover(tmp_path, command, cause):
+    async def main():
+        ear, pauses = Ear(), Pauses()
+        ear.pids.append(2**22 + 1)  # none of that number
+        supervisor = Supervisor(
+            "p",
+            wire.Configure(),
+            ear,
+            timing=Timing(first_pause_s=1.0, longest_pause_s=5.0),
+            cwd=str(tmp_path),
+            command=command,
+            pause=pauses,
+        )
+        supervisor.start()
+        assert cause in await ear.wait("died", 4)
+        await supervisor.stop()
+        assert pauses.lengths[:4] == [1.0, 2.0, 4.0, 5.0]
+        assert supervisor.failed_starts >= 4
+
+    asyncio.run(main())
+
+
+def test_a_broken_frame_is_a_death(tmp_path):
+    async def body(supervisor, ear):
+        assert "spoke out of turn" in await ear.wait("died")
+
+    run(tmp_path, body, "garbage")
+
+
+def test_a_process_that_will_not_stop_is_killed(tmp_path):
+    deaf = "import signal, socket, sys, time\ns = socket.socket(fileno=int(sys.argv[-1]))\nwhile True: time.sleep(60)"
+
+    async def body(supervisor, ear):
+        await ear.wait("starting")
+
+    run(tmp_path, body, command=(sys.executable, "-c", deaf), shutdown_s=0.05)
+
+
+def test_stopping_during_a_pause_does_not_wait_for_its_end(tmp_path):
+    async def for_ever(_):
+        await asyncio.Event().wait()
+
+    async def body(supervisor, ear):
+        await ear.wait("died")
+
+    run(tmp_path, body, "refuse", pause=for_ever)
+
+
+def test_the_environment_is_small():
+    ours = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET": "x", "LANG": "C", "CUZKD": "y"}
+    assert environment(ours) == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "LANG": "C"}
