@@ -193,6 +193,7 @@ class CudaBackend:
         self.gpu = Device(index, cache_dir)
         self.device = self.gpu.uuid
         self.device_name = self.gpu.name
+        self.vram_total_bytes = self.gpu.total_bytes
         self._host = cpu.CpuBackend()
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}

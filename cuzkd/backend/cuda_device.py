@@ -80,6 +80,7 @@ class Device:
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             self.name: str = properties["name"].decode()
             self.uuid = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid'])[:16])}"
+            self.total_bytes = int(properties["totalGlobalMem"])
             self.processors = int(properties["multiProcessorCount"])
             self.copy = cupy.cuda.Stream(non_blocking=True)
             self.compute = cupy.cuda.Stream(non_blocking=True)

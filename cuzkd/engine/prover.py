@@ -18,6 +18,7 @@ import resource
 import signal
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 from cuzkd.backend import cpu, select
 from cuzkd.backend.protocol import Backend, MsmSums
@@ -31,6 +32,7 @@ from cuzkd.errors import CuzkdError, InvalidInput
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
 from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
+from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream, Upstream
 
 _PR_SET_DUMPABLE = 4
@@ -66,10 +68,13 @@ def upstream_for(backend: Backend) -> Upstream:
     return RegisteringUpstream(pages, cuda.register_host, cuda.unregister_host)
 
 
-def open_parts(config: wire.Configure) -> Parts:
-    """Open the device and the registry. Raises Unavailable when there is no such device."""
+def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
+    """Open the device and the registry, and log which device and why. Raises Unavailable without one."""
     cpu.set_threads(config.threads or len(os.sched_getaffinity(0)))
-    backend = select.load(config.backend or "auto")
+    choice = select.choose(config.backend or "auto")
+    backend = choice.backend
+    said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
+    reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
     return Parts(
         backend=backend,
         host=cpu,
@@ -77,6 +82,8 @@ def open_parts(config: wire.Configure) -> Parts:
         upstream=upstream_for(backend),
         open_circuit=Registry(config.state_dir).open,
         order=lambda curve: CURVES[curve].r,
+        hints=CapacityHints(Path(config.state_dir) / f"hints-{backend.name}.json"),
+        vram_total_bytes=getattr(backend, "vram_total_bytes", 0),
     )
 
 
@@ -86,14 +93,15 @@ def serve(sock: socket.socket) -> None:
     first = channel.receive()
     if first is None:
         os._exit(1)
+    reporter = Reporter(channel.send)
     try:
         if first.WhichOneof("kind") != "configure":
             raise InvalidInput(f"the first message is {first.WhichOneof('kind')!r}, expected 'configure'")
-        workers = Workers(channel, first.configure, open_parts(first.configure))
+        workers = Workers(channel, first.configure, open_parts(first.configure, reporter))
     except Exception as error:
         code = error.code if isinstance(error, CuzkdError) else CuzkdError.code
         message = str(error) if isinstance(error, CuzkdError) else repr(error)
-        Reporter(channel.send).fatal(code, f"opening the {first.configure.backend!r} backend: {message}")
+        reporter.fatal(code, f"opening the {first.configure.backend!r} backend: {message}")
         os._exit(1)
     workers.run()
 

@@ -58,15 +58,16 @@ class Synthesis:
         pool: PinnedPool,
         reporter: Reporter,
         faults: NoFaults,
-        prewarm: Callable[[int], None],
+        need: Callable[[str, int], None],
     ) -> None:
+        """need(digest, nbytes): told what leases a partition of a circuit takes, before it asks for them."""
         self._backend = backend
         self._host = host
         self._residency = residency
         self._pool = pool
         self._reporter = reporter
         self._faults = faults
-        self._prewarm = prewarm
+        self._need = need
 
     def run(self, partition: Partition) -> None:
         """Fill partition.vectors and .publics. Whatever it holds by then is the partition's to give back.
@@ -108,7 +109,7 @@ class Synthesis:
             )
         with_c = self._backend.scratch_c or proving.constraints.c is not None
         sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * (3 if with_c else 2)]
-        self._prewarm(sum(map(round_to_pages, sizes)))
+        self._need(partition.digest, sum(map(round_to_pages, sizes)))
         with partition.timed("pin"):
             partition.leases = self._pool.lease_all(
                 sizes, owner=partition.digest, give_up=partition.cancelled.is_set

@@ -32,7 +32,8 @@ from cuzkd.engine.report import Failure, Reporter, failure
 from cuzkd.engine.residency import Residency
 from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import Cancelled, CuzkdError
+from cuzkd.errors import Cancelled, CuzkdError, DeviceFault
+from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import Upstream
 
@@ -50,6 +51,7 @@ class Parts:
     upstream: Upstream
     open_circuit: Callable[[str], Circuit]
     order: Callable[[str], int]
+    hints: CapacityHints  # bytes of leases by circuit digest
     vram_total_bytes: int = 0
 
 
@@ -77,7 +79,7 @@ class Workers:
         )
         plan = fault_plans.load(config.fault)
         self._synthesis = Synthesis(
-            parts.backend, parts.host, self._residency, self.pool, self._reporter, plan, self._prewarm
+            parts.backend, parts.host, self._residency, self.pool, self._reporter, plan, self._need
         )
         self._scheduler = GpuScheduler(parts.backend, self._mutex, self._reporter, plan)
         self._finaliser = Finaliser(parts.backend, parts.groth16, parts.order, self._reporter, plan)
@@ -94,6 +96,9 @@ class Workers:
     def run(self) -> None:
         """Announce readiness, then serve until Shutdown (exit 0) or until the front is gone (exit 1)."""
         backend = self._parts.backend
+        largest = self._parts.hints.largest()
+        if self._config.prewarm and largest:
+            self.pool.prewarm(largest, self._config.ready_target + 1)
         self._threads = [
             self._start(f"synthesis-{n}", self._synthesise)
             for n in range(max(1, self._config.max_parallel_synthesis))
@@ -223,19 +228,23 @@ class Workers:
     def _preload(self, circuit: str) -> None:
         try:
             key = self._residency.use(circuit)
+        except DeviceFault as error:
+            return self._die(error.code, str(error))
         except CuzkdError:  # reported by the table
-            return
-        self._residency.done_with(key)
+            return None
+        return self._residency.done_with(key)
 
-    def _prewarm(self, partition_bytes: int) -> None:
+    def _need(self, digest: str, partition_bytes: int) -> None:
         """A partition needs this much: have room for all that may be under way, ahead of the jobs, in the
         background.
         """
         with self._lock:
-            known = not self._config.prewarm or partition_bytes in self._prewarmed
+            known = partition_bytes in self._prewarmed
             self._prewarmed.add(partition_bytes)
         if not known:
-            self.pool.prewarm(partition_bytes, self._config.ready_target + 1)
+            self._parts.hints.learn(digest, partition_bytes)
+            if self._config.prewarm:
+                self.pool.prewarm(partition_bytes, self._config.ready_target + 1)
 
     # -- the process --
 

@@ -6,6 +6,7 @@ means starting to learn again, never an error.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -13,12 +14,12 @@ from pathlib import Path
 
 
 class CapacityHints:
-    """Thread-safe. One process owns the file."""
+    """Thread-safe. path None: nothing is kept. Of several processes with one file the last to learn wins."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = Path(path)
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._lock = threading.Lock()
-        self._rows = _read(self._path)
+        self._rows = {} if path is None else _read(path)
 
     def get(self, digest: str) -> int | None:
         """Rows that were needed for this circuit, at most, so far; None when it is new."""
@@ -31,11 +32,21 @@ class CapacityHints:
             if rows <= self._rows.get(digest, -1):
                 return
             self._rows[digest] = rows
-            _write(self._path, self._rows)
+            self._keep()
+
+    def largest(self) -> int:
+        """The greatest need of any circuit; 0 when nothing was learned yet."""
+        with self._lock:
+            return max(self._rows.values(), default=0)
 
     def forget(self, digest: str) -> None:
         with self._lock:
             if self._rows.pop(digest, None) is not None:
+                self._keep()
+
+    def _keep(self) -> None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):  # a full disk must not fail the job that taught us something
                 _write(self._path, self._rows)
 
 
@@ -50,7 +61,7 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _write(path: Path, rows: dict[str, int]) -> None:
-    beside = path.with_name(path.name + ".new")
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
     with open(beside, "w") as file:
         json.dump(rows, file, indent=1, sort_keys=True)
         file.flush()

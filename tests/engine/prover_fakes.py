@@ -24,6 +24,7 @@ from cuzkd.errors import CuzkdError, Exhausted, NotFound
 from cuzkd.formats import wtns
 from cuzkd.groth16.keys import Proof
 from cuzkd.memory.budget import Budget
+from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream
 
 CURVE = "bn254"
@@ -281,7 +282,7 @@ class Front:
 class InProcess:
     """Workers in this process, over a socketpair, with fakes below them."""
 
-    def __init__(self, backend=None, circuits=None, limit_bytes=64 << 20, **configure):
+    def __init__(self, backend=None, circuits=None, limit_bytes=64 << 20, hints=None, **configure):
         self.front = Front(limit_bytes)
         self.backend = backend or ScriptedBackend()
         self.circuits = circuits if circuits is not None else {"square": square_circuit()}
@@ -295,6 +296,7 @@ class InProcess:
             PagesUpstream(),
             self._open,
             lambda curve: CURVES[curve].r,
+            CapacityHints(hints),
         )
         channel = Channel(self.front.theirs, wire.ToProver)
         self.workers = Workers(channel, wire.Configure(**options), parts, leave=self.left.append)

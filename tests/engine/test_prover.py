@@ -134,6 +134,23 @@ def test_prewarm_makes_room_ahead_and_shrink_gives_it_back(make, tmp_path):
     assert prover.front.budget.used_bytes < used
 
 
+def test_the_next_process_prewarms_what_this_one_learned(make, tmp_path):
+    hints = tmp_path / "hints.json"
+    first = make(hints=hints)
+    offer(first, tmp_path, "a/0")
+    first.front.answer("a/0")
+    second = make(hints=hints, prewarm=True)
+    for _ in range(1000):
+        if second.workers.pool.stats().slabs == 3:
+            break
+        time.sleep(0.005)
+    assert second.workers.pool.stats().free_bytes == 3 * 4 * 4096
+    for index in range(3):
+        offer(second, tmp_path, f"b/{index}")
+    second.front.answer(*(f"b/{index}" for index in range(3)))
+    assert second.workers.pool.stats().slabs_made_on_job_path == 0
+
+
 def test_a_front_that_is_gone_ends_the_process():
     prover = InProcess()
     prover.front.wait(lambda: prover.front.heard)

@@ -61,11 +61,11 @@ def wait_until(fact):
 
 
 def resident_pages(address, nbytes):
-    """How many pages of a range the operating system holds, by its own books (/proc/self/pagemap, bit 63)."""
+    """How many pages of a range the operating system holds: /proc/self/pagemap, present (63) or swapped (62)."""
     with open("/proc/self/pagemap", "rb") as file:
         file.seek(address // PAGE_BYTES * 8)
         entries = np.frombuffer(file.read(nbytes // PAGE_BYTES * 8), np.uint64)
-    return int((entries >> np.uint64(63)).sum())
+    return int(np.count_nonzero(entries >> np.uint64(62)))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,9 @@ def test_pool_budget_and_operating_system_agree(made, nbytes):
         address = lease.address
     assert budget.used_bytes == whole  # charged for as long as the pages exist, leased or not
     assert pool.trim(1) == whole
-    assert budget.used_bytes == 0 and resident_pages(address, whole) < whole // PAGE_BYTES + (whole > MIB)
+    assert budget.used_bytes == 0
+    if whole > MIB:  # the addresses of a small one may be in use again already
+        assert resident_pages(address, whole) < whole // PAGE_BYTES // 2
 
 
 @pytest.mark.parametrize("slab_bytes", [0, 8 * MIB, 64 * MIB, 100 * MIB, 24 * MIB])
@@ -144,7 +146,7 @@ def test_requests_are_served_in_order(made):
         lease.release()
 
     threads = []
-    for name, nbytes in (("large", 12 * MIB), ("small", MIB)):
+    for name, nbytes in (("large", 16 * MIB), ("small", MIB)):
         threads.append(threading.Thread(target=ask, args=(name, nbytes)))
         threads[-1].start()
         wait_until(lambda: pool.stats().waiting == len(threads))

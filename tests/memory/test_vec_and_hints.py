@@ -45,9 +45,17 @@ def test_hints_keep_the_maximum_over_restarts(tmp_path):
     hints.learn("abc", 7)
     hints.learn("def", 0)
     assert (CapacityHints(path).get("abc"), CapacityHints(path).get("def")) == (10, 0)
+    assert CapacityHints(path).largest() == 10
     hints.forget("abc")
     assert CapacityHints(path).get("abc") is None
     assert [file.name for file in tmp_path.iterdir()] == ["hints.json"]
+
+
+def test_hints_without_a_file_or_a_disk(tmp_path):
+    for hints in (CapacityHints(None), CapacityHints(tmp_path / "no" / "such" / "folder")):
+        assert hints.largest() == 0
+        hints.learn("abc", 3)
+        assert hints.get("abc") == hints.largest() == 3
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"abc": "x", "d": -1}', "\0"])
