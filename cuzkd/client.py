@@ -65,7 +65,7 @@ class Client:
         witnesses: Sequence[Path | bytes],
         *,
         request_id: str = "",
-        priority: int = pb.PRIORITY_UNSPECIFIED,
+        priority: pb.Priority = pb.PRIORITY_UNSPECIFIED,
     ) -> str:
         """Submit a job: one partition for each witness (.wtns file or its content). Returns the job's id.
 
@@ -87,7 +87,9 @@ class Client:
     def wait(self, job_id: str, timeout_s: float = 0.0) -> pb.AwaitProofResponse:
         """Wait for a job's end, or until timeout_s is over (0 = for ever): then the status is TIMEOUT."""
         request = pb.AwaitProofRequest(job_id=job_id, timeout_ms=round(timeout_s * 1000))
-        return self._call(self._stub.AwaitProof, request, timeout_s + CALL_TIMEOUT_S if timeout_s else None)
+        limit_s = timeout_s + CALL_TIMEOUT_S if timeout_s else None
+        answer: pb.AwaitProofResponse = self._call(self._stub.AwaitProof, request, limit_s)
+        return answer
 
     def prove(
         self, circuit: str, witnesses: Sequence[Path | bytes], timeout_s: float = 0.0
@@ -111,7 +113,8 @@ class Client:
         return str(answer.upload_id)
 
     def status(self) -> pb.GetStatusResponse:
-        return self._call(self._stub.GetStatus, pb.GetStatusRequest())
+        answer: pb.GetStatusResponse = self._call(self._stub.GetStatus, pb.GetStatusRequest())
+        return answer
 
     def metrics(self) -> str:
         return str(self._call(self._stub.GetMetrics, pb.GetMetricsRequest()).prometheus_text)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cuzkd.errors import InvalidInput
 
@@ -164,9 +164,7 @@ class Config:
 
 
 def _sections() -> dict[str, type[Any]]:
-    return {
-        entry.name: entry.default_factory for entry in fields(Config) if entry.default_factory is not MISSING
-    }  # type: ignore[misc]
+    return {entry.name: cast("type[Any]", entry.default_factory) for entry in fields(Config)}
 
 
 def _section(where: str, name: str, kind: type[Any], values: Any) -> Any:
