@@ -31,6 +31,8 @@ def state(tmp_path_factory):
     for curve in CURVES:
         key = setup.setup(builtin.constraints(curve, ROUNDS))
         registry.install(f"chain-{curve}", key, source="test")
+    tiny = setup.setup(builtin.constraints("bn254", 1))
+    registry.install("tiny", tiny, source="test")
     for name in REAL:
         registry.add(name, VECTORS / name / "circuit.zkey", VECTORS / name / "vkey.json")
     return directory
@@ -170,6 +172,17 @@ def test_an_unsatisfied_witness_for_a_key_without_c(start, tmp_path):
     assert failed.error_code == "unsatisfied_witness" and "key does not fit" in failed.error_message
     assert process.front.stages("bad").count("proving") == 2
     process.check("merkle_1k", done)
+
+
+def test_a_backend_that_does_not_work_in_place(start, tmp_path):
+    """The reference takes exact rows and copies them, as a device does; its leases come back before the sums."""
+    process = start(backend="reference")
+    path = tmp_path / "w.wtns"
+    wtns.write(path, "bn254", builtin.witness("bn254", 1, 7))
+    process.offer("a", "tiny", path)
+    done = process.front.answer("a")
+    assert process.check("tiny", done) == [builtin.digest("bn254", 1, 7)]
+    assert process.front.all("ready")[0].backend == "reference"
 
 
 def test_a_flipped_bit_in_the_sums_is_caught_and_retried(start):
