@@ -4,7 +4,10 @@ Problem. "This prover is gone" concerns its partitions, its memory, its keys and
 them; each must be dealt with exactly once, and an answer that comes late must find nobody.
 Design. One `Fleet` between the supervisors and the engine, on the engine's loop. It keeps per prover the
 partitions that it was offered and has not answered. A message about any other partition is a late one, and is
-dropped. When a prover dies, those that it had begun are blamed; if it had begun none, all are.
+dropped. A prover whose device has failed is replaced at once, and the partition that saw it fail is blamed.
+When a prover dies for another reason, the partitions that it had begun are blamed; if it had begun none, all
+are.
+
 Life of a holding. offer -> stages -> done | failed | lost with the prover. A cancelled one is held until the
 prover has answered: until then it still takes its place.
 """
@@ -57,6 +60,7 @@ class _Holding:
 class _Prover:
     supervisor: Supervisor
     ready: wire.Ready | None = None
+    doubtful: bool = False  # its device has failed: it is given nothing more
     last_beat_s: float = 0.0
     holds: dict[str, _Holding] = field(default_factory=dict)
     loaded: dict[str, int] = field(default_factory=dict)  # circuit -> resident bytes
@@ -101,7 +105,7 @@ class Fleet:
                 ),
             )
             for name, prover in self._provers.items()
-            if prover.ready is not None
+            if prover.ready is not None and not prover.doubtful
         ]
 
     def trouble(self) -> str:
@@ -252,6 +256,9 @@ class Fleet:
             case "failed":
                 if held := prover.holds.pop(message.failed.partition_id, None):
                     self._used(held.ticket)
+                    if message.failed.error_code == DeviceFault.code:
+                        prover.doubtful = True
+                        prover.supervisor.replace(message.failed.error_message)
                     self._owner.partition_failed(held.ticket, message.failed)
                     self._owner.fleet_changed()
             case "grant_request":
@@ -276,7 +283,8 @@ class Fleet:
     def _gone(self, name: str, state: str, cause: str) -> None:
         """The process is reaped: nothing that it held is being worked on any more."""
         prover = self._provers[name]
-        prover.ready, prover.cause = None, cause
+        blame_known = prover.doubtful  # the partition whose failure said so has had its answer
+        prover.ready, prover.doubtful, prover.cause = None, False, cause
         holds, prover.holds = list(prover.holds.values()), {}
         prover.loaded.clear()
         waiters, prover.waiters = prover.waiters, {}
@@ -286,8 +294,11 @@ class Fleet:
         self._desk.close(name)
         self._publish(ProverState(name, state, cause=cause))
         begun = [held.ticket for held in holds if held.stage is not Stage.OFFERED]
-        others = [held.ticket for held in holds if held.stage is Stage.OFFERED]
-        blamed, others = (begun, others) if begun else (others, [])
+        waiting = [held.ticket for held in holds if held.stage is Stage.OFFERED]
+        if blame_known:
+            blamed, others = [], begun + waiting
+        else:
+            blamed, others = (begun, waiting) if begun else (waiting, [])
         self._owner.partitions_lost(blamed, others, cause)
         self._owner.fleet_changed()
 

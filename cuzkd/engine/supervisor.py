@@ -117,18 +117,21 @@ class Supervisor:
         self._fruitless = 0
 
     async def stop(self) -> None:
-        """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent."""
-        task, self._task = self._task, None
-        if task is None:
+        """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent, and may be
+        called again when the first call was given up.
+        """
+        if self._task is None:
             return
         self._stopping.set()
         if self._channel is not None:
             self.send(wire.ToProver(shutdown=wire.Shutdown()))
         else:  # it is not ready: there is nobody to talk to
             self.replace("the daemon is stopping")
-        await asyncio.wait([task], timeout=self._timing.shutdown_s)
+        await asyncio.wait([self._task], timeout=self._timing.shutdown_s)
         self.replace(f"did not end within {self._timing.shutdown_s:g} s of being told to")
-        await task
+        await asyncio.wait([self._task])
+        task, self._task = self._task, None
+        task.result()
         self._listener.prover_stopped(self.name)
 
     async def _circle(self) -> None:

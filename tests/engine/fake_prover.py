@@ -6,6 +6,7 @@ Payloads: text `action[:argument]`, per partition.
     die-proving:N      the same, after it has said "proving"
     fail:CODE          PartitionFailed, not retryable
     retry:N            PartitionFailed, retryable, in its first N attempts
+    fault:N            the same, because of the device
     hold               stays in synthesis until it is cancelled
     grant:BYTES        asks for memory, proves once it is granted, gives it back; fails with the grant's error
     keep:BYTES         the same, but dies with the memory in its first attempt
@@ -120,8 +121,8 @@ class FakeProver:
             os._exit(9)
         if action == "fail":
             return self.failed(offer, argument)
-        if action == "retry" and offer.attempt <= int(argument):
-            return self.failed(offer, "device_fault", retryable=True)
+        if action in ("retry", "fault") and offer.attempt <= int(argument):
+            return self.failed(offer, {"retry": "exhausted", "fault": "device_fault"}[action], retryable=True)
         if action == "hold":
             with self.changed:
                 self.changed.wait_for(lambda: offer.partition_id in self.cancelled)

@@ -150,6 +150,20 @@ def test_what_can_be_retried_is_up_to_the_bound(tmp_path):
             assert twice.state is JobState.DONE and twice.results[0].attempts == 3
             assert often.state is JobState.FAILED and "attempt 3 of at most 3" in often.error_message
             assert sum(isinstance(e, PartitionRetried) for e in engine.events) == 4
+            assert engine.status().provers[0].restarts == 0
+
+    run(body())
+
+
+def test_a_prover_whose_device_failed_is_given_nothing_more(tmp_path):
+    async def body():
+        async with running(tmp_path) as engine:
+            view = await proved(engine, "fault:1", "ok:1")
+            assert view.state is JobState.DONE and view.results[0].attempts == 2
+            assert engine.status().provers[0].restarts == 1
+            assert engine.stats.retries == {"device_fault": 1}
+            worse = await proved(engine, "fault:9")
+            assert worse.state is JobState.FAILED and "attempt 3 of at most 3" in worse.error_message
 
     run(body())
 
@@ -477,7 +491,7 @@ def test_random_cancels_and_deaths_end_every_job_exactly_once(tmp_path):
         async with running(tmp_path) as engine:
             views = []
             for _ in range(30):
-                payload = random.choice(["ok", "ok", "die:1", "retry:1", "fail:internal", "hold"])
+                payload = random.choice(["ok", "ok", "die:1", "retry:1", "fault:1", "fail:internal", "hold"])
                 views.append(await engine.submit(job("ok", payload, priority=random.choice(list(Priority)))))
                 if random.random() < 0.5 or payload == "hold":
                     engine.cancel(random.choice(views).job_id)
