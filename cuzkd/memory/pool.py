@@ -88,9 +88,9 @@ class PinnedPool:
         self._grants = grants
         self._slab_bytes = slab_bytes
         self._wipe = wipe
-        self._changed = (
-            threading.Condition()
-        )  # guards everything below; never held during grants, making or wiping
+        lock = threading.Lock()  # guards everything below; never held during grants, making or wiping
+        self._changed = threading.Condition(lock)
+        self._work = threading.Condition(lock)  # the grower sleeps here, so that leases alone do not wake it
         self._arenas: list[Arena] = []
         self._waiters: deque[_Waiter] = deque()
         self._prewarm: deque[int] = deque()
@@ -150,7 +150,7 @@ class PinnedPool:
         with self._changed:
             self._serve()
             while not waiter.answered:
-                self._start_grower()
+                self._wake_grower()
                 left = _RECHECK_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     waiter.error = Exhausted(
@@ -235,10 +235,10 @@ class PinnedPool:
             pending = sum(size >= nbytes for size in self._prewarm)
             self._prewarm.extend([nbytes] * (count - idle - pending))
             if self._prewarm:
-                self._start_grower()
-                self._changed.notify_all()
+                self._wake_grower()
 
-    def _start_grower(self) -> None:
+    def _wake_grower(self) -> None:
+        self._work.notify()
         if self._grower is None and not self._closed:
             self._grower = threading.Thread(target=self._grow_forever, name="pool-grower", daemon=True)
             self._grower.start()
@@ -247,7 +247,7 @@ class PinnedPool:
         while True:
             with self._changed:
                 while not (self._closed or self._waiters or self._prewarm):
-                    self._changed.wait()
+                    self._work.wait()
                 if self._closed:
                     return
                 self._serve()
@@ -342,6 +342,7 @@ class PinnedPool:
                 waiter.error = Unavailable("the memory pool is closed")
             self._waiters.clear()
             self._prewarm.clear()
+            self._work.notify()
             self._serve()
         self.trim(1 << 63)
         if (
