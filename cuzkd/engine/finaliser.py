@@ -1,8 +1,8 @@
 """The finaliser: from kernels in flight to a proof that has been verified, or to the reason why there is
 none.
 
-result() blocks until the sums are there (on the CPU it is the work itself); then the device goes to the
-next partition, the vectors of an in-place backend go back, and the rest is a few milliseconds of host code:
+result() blocks until the sums are there (on the CPU it is the work itself); then the vectors of
+an in-place backend go back, the device goes to the next partition, and the rest is a few milliseconds of host code:
 fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
 
 A proof that does not verify may be the witness's fault (a key without C cannot tell beforehand) or the
@@ -96,9 +96,9 @@ class Finaliser:
         with on_device("result"):
             sums = partition.run.result()
         sums = self._faults.sums(sums)
-        partition.free("device")
         partition.upload = partition.run = None
-        partition.drop_vectors()
+        partition.drop_vectors()  # before the device: its next holder gives up a slot, and vectors are counted
+        partition.free("device")
         for name, seconds in sums.phases_s.items():
             partition.add(name, seconds)
         partition.h2d_bytes += sums.h2d_bytes

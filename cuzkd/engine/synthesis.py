@@ -32,7 +32,8 @@ from cuzkd.memory.upstream import round_to_pages
 from cuzkd.memory.vec import PinnedVec
 
 FR_BYTES = 32
-BLOCK_ROWS = 1 << 16  # between two looks at the cancel flag: some ten milliseconds of work
+# Between two looks at the cancel flag. Measured: 3 ms at 1.3 entries a row, two threads of a shared AMD EPYC.
+BLOCK_ROWS = 1 << 16
 
 
 class Host(Protocol):
