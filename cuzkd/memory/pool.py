@@ -22,7 +22,6 @@ The pool does not log. `stats()` is what there is to observe.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
@@ -93,7 +92,7 @@ class PinnedPool:
         self._work = threading.Condition(lock)  # the grower sleeps here, so that leases alone do not wake it
         self._arenas: list[Arena] = []
         self._waiters: deque[_Waiter] = deque()
-        self._prewarm: deque[int] = deque()
+        self._prewarm: deque[tuple[int, int]] = deque()  # (bytes, how many slabs)
         self._revived: deque[tuple[Range, str]] = deque()  # by finalisers, which run anywhere: no lock there
         self._leased = self._quarantined = self._peak_slab = self._peak_leased = 0
         self._made = self._made_on_job_path = 0
@@ -229,13 +228,20 @@ class PinnedPool:
     # -- making slabs, in the background --
 
     def prewarm(self, nbytes: int, count: int) -> None:
-        """Have `count` idle slabs of at least nbytes soon, if grants come at once. Does not block."""
+        """Have `count` slabs of at least nbytes, leased or idle, if grants come at once. Does not block."""
         with self._changed:
-            idle = sum(arena.idle and arena.slab.nbytes >= nbytes for arena in self._arenas)
-            pending = sum(size >= nbytes for size in self._prewarm)
-            self._prewarm.extend([nbytes] * (count - idle - pending))
-            if self._prewarm:
+            if not self._closed and (nbytes, count) not in self._prewarm:
+                self._prewarm.append((nbytes, count))
                 self._wake_grower()
+
+    def _next_ahead(self) -> int:
+        """The size of a slab that some prewarming still lacks, 0 when none does. Lock held."""
+        while self._prewarm:
+            nbytes, count = self._prewarm[0]
+            if sum(arena.slab.nbytes >= nbytes for arena in self._arenas) < count:
+                return nbytes
+            self._prewarm.popleft()
+        return 0
 
     def _wake_grower(self) -> None:
         self._work.notify()
@@ -253,7 +259,7 @@ class PinnedPool:
                 self._serve()
                 waiter = self._waiters[0] if self._waiters else None
                 missing = self._try(waiter.sizes)[1] if waiter else 0
-                ahead = self._prewarm[0] if self._prewarm and not waiter else 0
+                ahead = 0 if waiter else self._next_ahead()
             if ahead:
                 self._make_ahead(ahead)
             elif waiter is not None and missing:
@@ -267,12 +273,12 @@ class PinnedPool:
                         self._serve()
 
     def _make_ahead(self, nbytes: int) -> None:
-        # Without a grant now it is not made: a lease that needs it will ask in earnest, and be told why.
-        with contextlib.suppress(CuzkdError):
+        try:
             self._make(self._grants.reserve(round_to_pages(nbytes), "slab", 0), on_job_path=False)
-        with self._changed:
-            if self._prewarm:
-                self._prewarm.popleft()
+        except CuzkdError:  # not now, so not at all: a lease that needs it asks in earnest, and is told why
+            with self._changed:
+                if self._prewarm:
+                    self._prewarm.popleft()
 
     def _make_for(self, missing: int) -> None:
         preferred = round_to_pages(max(self._slab_bytes, missing))

@@ -105,8 +105,9 @@ def test_cancel_while_waiting_for_memory(tmp_path):
     circuit = square_circuit(padding=PADDING)
     prover = InProcess(ScriptedBackend(), {"square": circuit}, limit_bytes=charge(circuit) + 150_000)
     prover.backend.result_gate.clear()
-    offers(prover, tmp_path, [1, 2])
+    offers(prover, tmp_path, [1])
     prover.front.wait(lambda: "proving" in prover.front.stages("job/1"))
+    offers(prover, tmp_path, [2])
     while not prover.workers.pool.stats().waiting:
         time.sleep(0.01)
     prover.front.send(cancel=wire.Cancel(partition_id="job/2"))

@@ -127,6 +127,7 @@ def test_prewarm_makes_room_ahead_and_shrink_gives_it_back(make, tmp_path):
         if prover.workers.pool.stats().slabs >= 3:
             break
         time.sleep(0.005)
+    assert prover.workers.pool.stats().slabs == 3  # for those waiting and the one on the device
     used = prover.front.budget.used_bytes
     prover.front.send(shrink_pool=wire.ShrinkPool(bytes=1 << 40))
     prover.front.wait(lambda: len(prover.front.all("grant_return")) >= 3)
