@@ -18,10 +18,12 @@ using size_t = decltype(sizeof(0));
 #endif
 
 // HD: small function of both sides, inlined. HD_CALL: where a product is one block of assembly, inlined; else, and on the
-// GPU, a call: one kernel with every product of a G2 addition inlined compiles for minutes. HD_COLD: a call on both sides (rare paths, long code).
+// GPU, a call: one kernel with every product of a G2 addition inlined compiles for minutes. HD_THIN: the same, but inlined
+// on the GPU, because it only covers what is a call there already. HD_COLD: a call on both sides (rare paths, long code).
 #if defined(__CUDACC__)
 #define HD __host__ __device__ __forceinline__
 #define HD_CALL __host__ __device__ __noinline__
+#define HD_THIN __host__ __device__ __forceinline__
 #define HD_COLD __host__ __device__ __noinline__
 #define UNROLL _Pragma("unroll")
 #else
@@ -31,6 +33,7 @@ using size_t = decltype(sizeof(0));
 #else
 #define HD_CALL __attribute__((noinline))
 #endif
+#define HD_THIN HD_CALL
 #define HD_COLD __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
@@ -102,6 +105,8 @@ struct Machine {
         MontgomeryMul<P::N>::mul(r, x, y, modulus_words<P>.w);
     }
 };
+#elif defined(__CUDA_ARCH__)
+#include "arch_cuda.cuh"
 #else
 template <class P>
 struct Machine {

@@ -78,7 +78,7 @@ struct Field {
     // Montgomery product a b / R. CIOS (Koc, Acar, Kaliski, "Analyzing and Comparing Montgomery Multiplication
     // Algorithms", 1996) in the form that keeps no carry word: with the top bit of p clear, the two high words of a
     // round sum without overflow.
-    HD_CALL Field operator*(const Field& b) const {
+    HD_THIN Field operator*(const Field& b) const {
         Field r;
         if constexpr (Machine<P>::has_mul) {
             Machine<P>::mul(r.v, v, b.v);
