@@ -5,8 +5,8 @@ free again the moment they have crossed.
 Design: `upload` enqueues copies on the copy stream into buffers of the proof's own and records an event;
 `launch` lets the compute stream wait for that event and enqueues everything up to the copy of the window sums
 back, without waiting for anything itself (its first use of a domain or a curve makes tables and loads
-kernels; load_key does that ahead of it). `Run.result` waits for the last event and combines the window sums
-on the host, a few dozen points per sum.
+kernels; load_key does that ahead of it). `Run.result` combines each sum's windows on the host, a few dozen
+points, as soon as they are there, beside the kernels of the next sum.
 Life of the data: a, b (exact rows, zero-filled to the domain here) and room for c in one device buffer; a
 becomes h. Both streams use it, so it lives until the run's last event: result() drops it, and of a run that
 the caller dropped without asking for its result the backend keeps it that long.
@@ -15,6 +15,7 @@ the caller dropped without asking for its result the backend keeps it that long.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "register_host", "unregister_host"]
 
-QUERIES = ("h_g1", "l_g1", "a_g1", "b_g1", "b_g2")
+SUM_OF_PHASE = {"msm_h": "h_g1", "msm_l": "l_g1", "msm_a": "a_g1", "msm_b_g1": "b_g1", "msm_b_g2": "b_g2"}
+QUERIES = tuple(SUM_OF_PHASE.values())
 
 
 class CudaKey:
@@ -115,8 +117,19 @@ def elapsed_s(begin: Any, end: Any) -> float:
     return float(cupy.cuda.get_elapsed_time(begin, end)) / 1e3
 
 
+@dataclass(frozen=True)
+class _Delivery:
+    """The points that one sum left, on their way to page-locked memory; there once `arrived` has happened."""
+
+    query: Query
+    plan: Plan
+    host: Any
+    nbytes: int
+    arrived: Any
+
+
 class CudaRun:
-    """One proof's kernels, enqueued, and the page-locked memory that its window sums come back to."""
+    """One proof's kernels, enqueued, and the memory that its window sums come back to."""
 
     def __init__(self, backend: CudaBackend, upload: CudaUpload) -> None:
         device, key, arrays = backend.gpu, upload.key, upload.key.arrays
@@ -128,31 +141,27 @@ class CudaRun:
         self._device = device
         self._upload = upload
         self._sums: MsmSums | None = None
+        self._deliveries: list[_Delivery] = []
         device.compute.wait_event(upload.landed)
         self._clock = clock = _Clock(device.compute)
         backend.transforms(arrays.curve, arrays.root_family).quotient(vectors.address, arrays.log_domain)
         clock.mark("ntt_h")
         bases, sums = key.bases, backend.sums(arrays.curve)
         over_h = [Query("msm_h", "g1", bases["h_g1"])]
-        over_z = [
-            Query("msm_l", "g1", bases["l_g1"], skip=arrays.n_public + 1),
-            Query("msm_a", "g1", bases["a_g1"]),
-            Query("msm_b_g1", "g1", bases["b_g1"]),
+        over_z = [  # the longest to combine first: that hides behind the others
             Query("msm_b_g2", "g2", bases["b_g2"]),
+            Query("msm_b_g1", "g1", bases["b_g1"]),
+            Query("msm_a", "g1", bases["a_g1"]),
+            Query("msm_l", "g1", bases["l_g1"], skip=arrays.n_public + 1),
         ]
-        plan_h, points_h = sums.run(vectors, arrays.domain, over_h, clock.mark)
-        plan_z, points_z = sums.run(scalars, arrays.n_wires, over_z, clock.mark)
-        self._plans = [plan_h, *[plan_z] * len(over_z)]
-        self._device_points = [*points_h, *points_z]
-        self._host = cupy.cuda.alloc_pinned_memory(sum(b.nbytes for b in self._device_points))
-        at = 0
-        for points in self._device_points:
-            kind = cupy.cuda.runtime.memcpyDeviceToHost
-            cupy.cuda.runtime.memcpyAsync(
-                self._host.ptr + at, points.address, points.nbytes, kind, device.compute.ptr
-            )
-            at += points.nbytes
-        clock.mark("d2h")
+        sums.run(vectors, arrays.domain, over_h, clock.mark, self._deliver)
+        sums.run(scalars, arrays.n_wires, over_z, clock.mark, self._deliver)
+
+    def _deliver(self, query: Query, plan: Plan, points: Buffer) -> None:
+        host = cupy.cuda.alloc_pinned_memory(points.nbytes)
+        self._device.copy_out(host.ptr, points, points.nbytes)
+        self._clock.mark("d2h")
+        self._deliveries.append(_Delivery(query, plan, host, points.nbytes, self._clock.last))
 
     @property
     def done(self) -> bool:
@@ -161,22 +170,20 @@ class CudaRun:
 
     def result(self) -> MsmSums:
         """Block until the sums are there. Raises DeviceFault when the device failed."""
-        with self._device.guard():
-            self._clock.last.synchronize()
-            if self._sums is None:
+        if self._sums is None:
+            with self._device.guard():
                 self._sums = self._combine()
-                self._upload.buffers = None
-                self._device_points = []
+            self._upload.buffers = None
+            self._deliveries = []
         return self._sums
 
     def _combine(self) -> MsmSums:
         found: dict[str, U64] = {}
-        at = 0
-        for name, plan, points in zip(QUERIES, self._plans, self._device_points, strict=True):
-            group = "g2" if name == "b_g2" else "g1"
-            words = np.frombuffer(self._host, np.uint64, points.nbytes // 8, at)
-            found[name] = self._backend.combine(self._curve, group, plan, words)
-            at += points.nbytes
+        for sent in self._deliveries:
+            sent.arrived.synchronize()
+            words = np.frombuffer(sent.host, np.uint64, sent.nbytes // 8)
+            point = self._backend.combine(self._curve, sent.query.group, sent.plan, words)
+            found[SUM_OF_PHASE[sent.query.phase]] = point
         h2d = elapsed_s(self._upload.began, self._upload.landed)
         phases = {"h2d": h2d, **self._clock.seconds()}
         return MsmSums(**found, phases_s=phases, h2d_bytes=self._upload.h2d_bytes)
@@ -298,7 +305,11 @@ class CudaBackend:
             return np.zeros(bases.shape[1:], np.uint64)
         with self.gpu.guard():
             query = Query("msm", group, self.gpu.put(bases))
-            plan, (points,) = self.sums(curve).run(
-                self.gpu.put(scalars), len(scalars), [query], lambda _: None
-            )
-            return self.combine(curve, group, plan, self.gpu.get(points, (points.nbytes // 8,)))
+            found: list[U64] = []
+
+            def deliver(_: Query, plan: Plan, points: Buffer) -> None:
+                words = self.gpu.get(points, (points.nbytes // 8,))
+                found.append(self.combine(curve, group, plan, words))
+
+            self.sums(curve).run(self.gpu.put(scalars), len(scalars), [query], lambda _: None, deliver)
+            return found[0]

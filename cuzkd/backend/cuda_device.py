@@ -132,6 +132,14 @@ class Device:
             kind = cupy.cuda.runtime.memcpyHostToDevice
             cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream.ptr)
 
+    def copy_out(self, address: int, buffer: Buffer, nbytes: int) -> None:
+        """The buffer's first bytes to host memory, on the compute stream. Asynchronous where that is page-locked."""
+        if nbytes > buffer.nbytes:
+            raise ValueError(f"{nbytes} bytes asked of a buffer of {buffer.nbytes}")
+        if nbytes:
+            kind = cupy.cuda.runtime.memcpyDeviceToHost
+            cupy.cuda.runtime.memcpyAsync(address, buffer.address, nbytes, kind, self.compute.ptr)
+
     def put(self, array: np.ndarray[Any, Any]) -> Buffer:
         """A host array (of any kind) as a device buffer for the compute stream."""
         array = np.ascontiguousarray(array)
@@ -142,9 +150,7 @@ class Device:
     def get(self, buffer: Buffer, shape: tuple[int, ...]) -> U64:
         """What a buffer holds once the compute stream is through."""
         out = np.empty(shape, np.uint64)
-        if out.nbytes:
-            kind = cupy.cuda.runtime.memcpyDeviceToHost
-            cupy.cuda.runtime.memcpyAsync(out.ctypes.data, buffer.address, out.nbytes, kind, self.compute.ptr)
+        self.copy_out(out.ctypes.data, buffer, out.nbytes)
         self.compute.synchronize()
         return out
 

@@ -101,13 +101,18 @@ class Sums:
         self._digits = nvrtc.Module("digits", curve)
 
     def run(
-        self, scalars: Buffer, n: int, queries: Sequence[Query], mark: Callable[[str], None]
-    ) -> tuple[Plan, list[Buffer]]:
+        self,
+        scalars: Buffer,
+        n: int,
+        queries: Sequence[Query],
+        mark: Callable[[str], None],
+        deliver: Callable[[Query, Plan, Buffer], None],
+    ) -> None:
         """Enqueue the sums of n CANONICAL scalars with each query's bases.
 
-        Returns the plan and, per query, plan.windows + 1 affine points: the window sums, lowest first, and
-        the sum of the bases whose scalar is 1 or -1. mark(phase) is called after what belongs to a phase has
-        been enqueued.
+        mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
+        a query has been: the points, affine, are plan.windows window sums, lowest first, and the sum of the bases whose
+        scalar is 1 or -1.
         """
         if n > MAX_SCALARS:
             raise errors.InvalidInput(f"a sum takes up to {MAX_SCALARS} scalars, got {n}")
@@ -122,7 +127,8 @@ class Sums:
             for query, result in zip(queries, results, strict=True):
                 self._sum(query, cut, first, count, lists, result)
                 mark(query.phase)
-        return cut, results
+                if first + count == cut.windows:
+                    deliver(query, cut, result)
 
     def _sort(self, scalars: Buffer, cut: Plan, first: int, count: int) -> _Lists:
         device, units = self._device, int(first == 0)

@@ -52,10 +52,17 @@ def spmv(device: Device, curve: str, matrix: SparseMatrix, z: U64) -> U64:
     """See Backend.spmv. InvalidKey when an index is out of bounds: a kernel would read beyond its arrays."""
     n = matrix.n_rows
     rows = matrix.row_ptr
-    bounded = len(z) == matrix.n_cols and rows[0] == 0 and rows[-1] == len(matrix.cols) == len(matrix.coeff)
-    columns = not (matrix.cols >= matrix.n_cols).any() and not (matrix.coeff >= len(matrix.table)).any()
-    if not bounded or not columns or (rows[1:] < rows[:-1]).any():
-        raise errors.InvalidKey(f"matrix of {n} rows and {matrix.n_cols} columns: an index is out of bounds")
+    if len(z) != matrix.n_cols:
+        raise ValueError(f"z: expected {matrix.n_cols} rows, got {len(z)}")
+    counts = rows[0] == 0 and rows[-1] == len(matrix.cols) == len(matrix.coeff)
+    if not counts or (rows[1:] < rows[:-1]).any():
+        raise errors.InvalidKey(
+            f"matrix of {n} rows and {matrix.n_cols} columns: its rows do not fit its entries"
+        )
+    wrong = np.flatnonzero((matrix.cols >= matrix.n_cols) | (matrix.coeff >= len(matrix.table)))
+    if len(wrong):
+        row = int(np.searchsorted(rows, wrong[0], side="right")) - 1
+        raise errors.InvalidKey(f"matrix row {row}: an index of entry {wrong[0]} is out of bounds")
     out = device.scratch(32 * n)
     parts = [device.put(part) for part in (matrix.row_ptr, matrix.cols, matrix.coeff, matrix.table, z)]
     args = (*parts, out, np.uint64(n))

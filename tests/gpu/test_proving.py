@@ -149,7 +149,7 @@ from cuzkd.backend.cuda import CudaBackend
 backend = CudaBackend()
 one = np.ones((4, 4), np.uint64)
 backend.field_op("bn254", "fr", "add", one, one)
-nowhere = np.uint64(1 << 40)
+nowhere = np.uint64(4096)
 with backend.gpu.guard():
     args = (nowhere, nowhere, nowhere, np.uint64(1000))
     backend.gpu.launch(nvrtc.Module("ntt", "bn254"), "pointwise", 4, 256, *args)
