@@ -295,10 +295,8 @@ class Fleet:
         self._publish(ProverState(name, state, cause=cause))
         begun = [held.ticket for held in holds if held.stage is not Stage.OFFERED]
         waiting = [held.ticket for held in holds if held.stage is Stage.OFFERED]
-        if blame_known:
-            blamed, others = [], begun + waiting
-        else:
-            blamed, others = (begun, waiting) if begun else (waiting, [])
+        blamed = [] if blame_known else begun or waiting
+        others = [held.ticket for held in holds if held.ticket not in blamed]
         self._owner.partitions_lost(blamed, others, cause)
         self._owner.fleet_changed()
 
