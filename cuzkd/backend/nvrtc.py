@@ -145,7 +145,9 @@ def _explain(module: Module, options: tuple[str, ...], source: str, log: str) ->
 
 
 def default_cache_dir() -> Path:
-    """$XDG_CACHE_HOME/cuzkd/kernels, or the same under ~/.cache."""
+    """$CUPY_CACHE_DIR, or cuzkd/kernels under $XDG_CACHE_HOME or ~/.cache."""
+    if chosen := os.environ.get("CUPY_CACHE_DIR"):
+        return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuzkd" / "kernels"
 
 
@@ -155,7 +157,11 @@ class CubinCache:
     def __init__(self, arch: str, folder: Path | None = None) -> None:
         self.arch = arch
         self.folder = folder or default_cache_dir()
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            where = "a folder that can be written"
+            raise errors.Unavailable(f"compiled kernels: {error}; set CUPY_CACHE_DIR to {where}") from error
 
     def path(self, module: Module) -> Path:
         """Where the module's cubin lies, or would lie."""

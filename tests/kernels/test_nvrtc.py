@@ -71,3 +71,13 @@ def test_an_error_shows_options_and_numbered_source(monkeypatch, tmp_path):
         nvrtc.source_digest.cache_clear()
     message = str(caught.value)
     assert "nonsense" in message and "-DCUZKD_CURVE=Bn254" in message and "   2     nonsense;" in message
+
+
+def test_where_compiled_code_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("CUPY_CACHE_DIR", raising=False)
+    assert nvrtc.CubinCache("sm_90").folder == tmp_path / "xdg" / "cuzkd" / "kernels"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "below"))
+    with pytest.raises(errors.Unavailable, match="set CUPY_CACHE_DIR"):
+        nvrtc.CubinCache("sm_90")
