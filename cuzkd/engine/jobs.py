@@ -28,6 +28,7 @@ from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.fleet import Fleet
 from cuzkd.engine.intake import Gathered, Intake
 from cuzkd.engine.job import (
+    PHASES,
     Job,
     JobRequest,
     JobState,
@@ -136,8 +137,11 @@ class Jobs:
         now_s = self._clock()
         begun_s = now_s if record.begun_s is None else record.begun_s
         phases = {phase.name: phase.seconds for phase in done.phases}
-        phases["queue_wait"] = begun_s - job.submitted_s
-        phases["total"] = now_s - job.submitted_s
+        total_s = now_s - job.submitted_s
+        worked_s = sum(phases.get(phase, 0.0) for phase in PHASES)
+        # A busy loop reads of the beginning late; that time is the prover's already and must not count twice.
+        phases["queue_wait"] = max(0.0, min(begun_s - job.submitted_s, total_s - worked_s))
+        phases["total"] = total_s
         repeated = max(done.attempts_inside, 1) - 1
         record.result = PartitionResult(
             index=ticket.index,
