@@ -7,7 +7,7 @@ from kernels.conftest import known_points, multiple, same, scalars
 from cuzkd.backend import cpu
 from cuzkd.curves.params import CURVES
 
-SIZES = [0, 1, 2, 3, 31, 32, 33, 64, 65, 255, 257]
+SIZES = [0, 1, 2, 3, 16, 17, 31, 32, 33, 64, 65, 255, 257]
 
 
 def check(backend, curve, group, logs, by):

@@ -9,14 +9,17 @@
 //               many short lists for the pair tree, 12M per bucket in place of 24M for a running sum. Only the last
 //               2 sqrt(buckets) points need running sums.
 //   4. combine: windows from the top, c doublings between.
+// Up to Scalars::FEW others take Straus's way instead, without buckets (assembly of a proof, tiny circuits).
 // Order of additions does not matter: the result is one affine point, the same for any number of threads.
 // Pippenger: https://cr.yp.to/papers/pippenger.pdf; signed digits and the fold: see msm.cuh.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "cpu/batch.hpp"
 #include "cpu/pool.hpp"
 #include "cpu/scalars.hpp"
+#include "cpu/vectors.hpp"
 #include "curve.cuh"
 
 template <class F>
@@ -30,7 +33,9 @@ public:
 
     Point run() {
         Sum total = ones();
-        if (!scalars_.windows.empty()) {
+        if (scalars_.others.size() <= Scalars::FEW) {
+            total = few().add(total);
+        } else {
             fill();
             total = combine(fold()).add(total);
         }
@@ -62,6 +67,35 @@ private:
         });
         Sum total = Sum::infinity();
         for (const Point& p : sums) total = total.add(p);
+        return total;
+    }
+
+    // Straus: the multiples 1 .. 8 of every point, then digit by digit with doublings between.
+    Sum few() const {
+        constexpr size_t MULTIPLES = 8;
+        const std::vector<Entry>& others = scalars_.others;
+        std::vector<Sum> sums(MULTIPLES * others.size(), Sum::infinity());
+        for (size_t k = 0; k < others.size(); ++k) {
+            size_t index = others[k] >> 1;
+            if (index < first_) continue;
+            Sum multiple = Sum::infinity();
+            for (size_t d = 0; d < MULTIPLES; ++d)
+                sums[MULTIPLES * k + d] = multiple = multiple.add(bases_[index - first_]);
+        }
+        std::vector<Point> table(sums.size());
+        to_affine(sums.data(), table.data(), table.size());
+        Sum total = Sum::infinity();
+        for (size_t w = scalars_.windows.size(); w-- > 0;) {
+            for (int k = 0; k < scalars_.c; ++k) total = total.dbl();
+            const Window& window = scalars_.windows[w];
+            for (size_t d = 0; d < MULTIPLES; ++d)
+                for (size_t e = window.start[d]; e < window.start[d + 1]; ++e) {
+                    // Entries carry the index and their own sign; the table has the points in the order of `others`.
+                    Entry entry = window.entries[e];
+                    size_t k = std::lower_bound(others.begin(), others.end(), entry & ~Entry(1)) - others.begin();
+                    total = total.add(table[MULTIPLES * k + d].neg_if(entry & 1));
+                }
+        }
         return total;
     }
 

@@ -26,10 +26,13 @@ struct Window {
 
 class Scalars {
 public:
+    static constexpr size_t FEW = 16;  // others up to here are summed without buckets (Msm::few), in windows of 4 bits
+
     int bits = 0, c = 0;           // c: bits of a window; 0 windows when there are no others
     size_t count = 0;              // scalars, of any class
     std::vector<Entry> ones;       // scalars +-1
-    std::vector<Window> windows;   // the others
+    std::vector<Entry> others;     // all other scalars' indices, ascending, signs as folded
+    std::vector<Window> windows;   // the others by digit
 
     size_t buckets() const { return size_t(1) << (c - 1); }
 
@@ -40,16 +43,17 @@ public:
         Scalars r;
         r.bits = Fr::Params::BITS;
         r.count = n;
-        std::vector<Entry> others;
-        std::vector<Folded> folded = r.classify_all(s, n, others);
-        if (others.empty()) return r;
-        r.c = best_width(r.bits, others.size());
+        std::vector<Folded> folded = r.classify_all(s, n);
+        if (folded.empty()) return r;
+        r.c = folded.size() <= FEW ? 4 : best_width(r.bits, folded.size());
         int w = window_count(r.bits, r.c);
         parallel_ranges(folded.size(), 4096, [&](size_t begin, size_t end) {
             for (size_t i = begin; i < end; ++i) bias_windows(folded[i].w, r.c, w);
         });
         r.windows.resize(w);
-        Pool::instance().run(w, [&](size_t i) { r.sort_window(static_cast<int>(i), w, others, folded); });
+        parallel_ranges(w, 1 + 4096 / folded.size(), [&](size_t begin, size_t end) {
+            for (size_t i = begin; i < end; ++i) r.sort_window(static_cast<int>(i), w, folded);
+        });
         return r;
     }
 
@@ -67,9 +71,9 @@ private:
         return best;
     }
 
-    // Fills `ones`; returns the folded others and, in step with them, their indices (signs set).
+    // Fills `ones` and `others`; returns the others folded, in step.
     template <class Fr>
-    std::vector<Folded> classify_all(const Fr* s, size_t n, std::vector<Entry>& others) {
+    std::vector<Folded> classify_all(const Fr* s, size_t n) {
         std::vector<Folded> folded;
         for (size_t i = 0; i < n; ++i) {
             if (s[i].is_zero()) continue;
@@ -86,7 +90,7 @@ private:
         return folded;
     }
 
-    void sort_window(int i, int n_windows, const std::vector<Entry>& others, const std::vector<Folded>& folded) {
+    void sort_window(int i, int n_windows, const std::vector<Folded>& folded) {
         Window& window = windows[i];
         window.start.assign(buckets() + 1, 0);
         std::vector<int32_t> digits(folded.size());
