@@ -134,7 +134,7 @@ class Backend(Protocol):
     name: str  # "reference", "cpu", "cuda"
     device: str  # "cpu", or the GPU's UUID
     device_name: str  # for people: processor or card
-    in_place: bool  # True: works in the host vectors themselves (overwrites a, b, c); they come back after result()
+    in_place: bool  # works in the host vectors themselves (overwrites a, b, c); they come back after result()
 
     # -- proving: upload (copy stream) -> launch (compute stream) -> result --
 
@@ -171,7 +171,9 @@ class Backend(Protocol):
     def scalar_mul(self, curve: str, group: str, points: U64, scalars: U64) -> U64:
         """Element by element; scalars CANONICAL [n, 4]."""
 
-    def ntt(self, curve: str, values: U64, root_family: int, *, inverse: bool = False, shift: int | None = None) -> U64:
+    def ntt(
+        self, curve: str, values: U64, root_family: int, *, inverse: bool = False, shift: int | None = None
+    ) -> U64:
         """Transform of 2^k values, natural order in and out; a new array.
 
         forward: coefficient i is first multiplied by shift^i (shift: a plain int in [1, r), None = 1), so the result
