@@ -9,8 +9,25 @@ ROOT = Path(__file__).resolve().parent.parent / "cuzkd"
 
 # Lowest first. A module may import from its own floor and from any floor below it.
 FLOORS = [
-    "errors", "memory", "kernels", "curves", "backend", "groth16", "formats", "circuits", "engine", "metrics",
-    "service", "config", "log", "terminal", "daemon", "client", "demo", "bench", "cli",
+    "errors",
+    "memory",
+    "kernels",
+    "curves",
+    "backend",
+    "groth16",
+    "formats",
+    "circuits",
+    "engine",
+    "metrics",
+    "service",
+    "config",
+    "log",
+    "terminal",
+    "daemon",
+    "client",
+    "demo",
+    "bench",
+    "cli",
 ]
 # Outside packages that only some floors may know.
 GUESTS = {
@@ -67,6 +84,8 @@ def test_the_check_can_fail():
 def test_files_hold_one_thought():
     """400 lines is the ceiling of a hand-written file."""
     kinds = {".py", ".cuh", ".cu", ".cpp", ".hpp"}
-    files = [p for p in ROOT.rglob("*") if p.suffix in kinds and "_pb2" not in p.name and "constants" not in p.name]
+    files = [
+        p for p in ROOT.rglob("*") if p.suffix in kinds and "_pb2" not in p.name and "constants" not in p.name
+    ]
     large = {str(p): n for p in files if (n := len(p.read_text().splitlines())) > 400}
     assert files and not large, large
