@@ -92,7 +92,8 @@ def circuits_remove(args: argparse.Namespace) -> int:
 
 
 def serve(args: argparse.Namespace) -> int:
-    from cuzkd import config, daemon
+    from cuzkd import config
+    from cuzkd.daemon import run
 
     flags: dict[str, dict[str, object]] = {"daemon": {}, "proving": {}}
     for section, key, value in (
@@ -104,7 +105,7 @@ def serve(args: argparse.Namespace) -> int:
     ):
         if value is not None:
             flags[section][key] = value
-    return daemon.run(config.load(args.config, flags))
+    return run(config.load(args.config, flags))
 
 
 def status(args: argparse.Namespace) -> int:

@@ -163,7 +163,7 @@ class Backend(Protocol):
     # -- plain operations on host arrays: what the laws in tests/ compare (each uploads and downloads by itself) --
 
     def field_op(self, curve: str, fld: str, op: str, a: U64, b: U64 | None = None) -> U64:
-        """op: add sub mul sqr neg inv (all Montgomery; inv(0) = 0), to_mont (canonical in), from_mont (canonical out)."""
+        """op: add sub mul sqr neg inv (Montgomery; inv(0) = 0), to_mont (canonical in), from_mont (canonical out)."""
 
     def point_op(self, curve: str, group: str, op: str, p: U64, q: U64 | None = None) -> U64:
         """op: add, double, neg. Affine in, affine out, element by element; every exceptional case is right."""

@@ -202,21 +202,18 @@ def test_nothing_is_left_in_the_spool_and_no_secret_in_the_log(running, world):
 
 
 def test_sigterm_lets_running_jobs_end(world):
-    statements = [world.chain("bls12_381", 200 + i) for i in range(6)]
-    with real.daemon(world.state.parent / "life" / "state", socket="l.sock") as (daemon, client):
-        subprocess.run(
-            ["cp", "-r", world.state / "circuits", world.state.parent / "life" / "state"], check=True
-        )
-        job = client.submit("chain-bls12_381", [s.witness for s in statements])
+    statement, folder = world.real("merkle_1k_bls12381"), world.state.parent / "life"
+    with real.daemon(folder / "state", socket="l.sock") as (daemon, client):
+        subprocess.run(["cp", "-r", world.state / "circuits", folder / "state"], check=True)
+        job = client.submit(statement.circuit, [statement.witness] * 20)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.wait, job)
-            wait_until(lambda: not waiting.done() and client.status().serving)
             daemon.process.send_signal(signal.SIGTERM)
             wait_until(lambda: "draining" in client.status().not_serving_reason)
             with pytest.raises(errors.Unavailable, match="draining"):
-                client.submit("chain-bls12_381", [statements[0].witness])
-            answer = require_done(waiting.result(60))
-        assert all(real.shows(s, result) for s, result in zip(statements, answer.results, strict=True))
+                client.submit(statement.circuit, [statement.witness])
+            answer = require_done(waiting.result(120))
+        assert len(answer.results) == 20 and all(real.shows(statement, result) for result in answer.results)
         assert daemon.process.wait(30) == 0
         assert daemon.event("engine_stopped")["cancelled_jobs"] == 0
 
