@@ -86,7 +86,8 @@ private:
         to_affine(sums.data(), table.data(), table.size());
         Sum total = Sum::infinity();
         for (size_t w = scalars_.windows.size(); w-- > 0;) {
-            for (int k = 0; k < scalars_.c; ++k) total = total.dbl();
+            if (!total.is_infinity())  // small scalars leave the upper windows empty
+                for (int k = 0; k < scalars_.c; ++k) total = total.dbl();
             const Window& window = scalars_.windows[w];
             for (size_t d = 0; d < MULTIPLES; ++d)
                 for (size_t e = window.start[d]; e < window.start[d + 1]; ++e) {
