@@ -32,7 +32,7 @@ def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int, host: Host | None =
     def combine(group: str, points: list[U64], scalars: list[int]) -> U64:
         return backend.msm(curve, group, np.stack(points), hosts.scalars([x % order for x in scalars]))
 
-    # s A + r B1 - r s delta, with A and B1 written out, is s u + r v + r s delta: sums that need not wait for each other.
+    # s A + r B1 - r s delta with A and B1 written out is s u + r v + r s delta: no sum waits for another.
     u = combine("g1", [vk.alpha_g1, sums.a_g1], [1, 1])
     v = combine("g1", [key.beta_g1, sums.b_g1], [1, 1])
     a = combine("g1", [u, key.delta_g1], [1, r])
