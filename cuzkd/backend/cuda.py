@@ -75,11 +75,13 @@ class CudaUpload:
         self.began, self.landed = cupy.cuda.Event(), cupy.cuda.Event(block=True)
         self.began.record(device.copy)
         for at, part in ((vectors.address, a), (vectors.address + column, b)):
-            device.clear(at + part.nbytes, column - part.nbytes, device.copy)
             device.copy_in(at, part, device.copy)
         device.copy_in(scalars.address, z, device.copy)
         self.landed.record(device.copy)
         self.h2d_bytes = a.nbytes + b.nbytes + z.nbytes
+        # (address, bytes) after the rows of a and of b. Cleared at launch: clearing is a kernel, and on the copy stream
+        # it would wait for those of the proof before, and the copies behind it.
+        self.padding = [(vectors.address + i * column + a.nbytes, column - a.nbytes) for i in range(2)]
 
     def wait(self) -> None:
         """Block until the copies have landed; the host arrays may be reused then."""
@@ -144,6 +146,8 @@ class CudaRun:
         self._deliveries: list[_Delivery] = []
         device.compute.wait_event(upload.landed)
         self._clock = clock = _Clock(device.compute)
+        for address, nbytes in upload.padding:
+            device.clear(address, nbytes, device.compute)
         backend.transforms(arrays.curve, arrays.root_family).quotient(vectors.address, arrays.log_domain)
         clock.mark("ntt_h")
         bases, sums = key.bases, backend.sums(arrays.curve)
