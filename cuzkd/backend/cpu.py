@@ -214,6 +214,9 @@ class CpuBackend:
     def vector_rows(self, key: KeyArrays) -> int:
         return key.domain
 
+    def warm_up(self, curve: str) -> None:
+        """Nothing is compiled."""
+
     def load_key(self, key: KeyArrays) -> CpuKey:
         check_key(key)
         return CpuKey(key)

@@ -237,6 +237,10 @@ class CudaBackend:
     def vector_rows(self, key: KeyArrays) -> int:
         return key.n_rows or key.domain
 
+    def warm_up(self, curve: str) -> None:
+        with self.gpu.guard():
+            self.gpu.load(nvrtc.proving_modules(curve))
+
     def load_key(self, key: KeyArrays) -> CudaKey:
         """Also compiles what a proof on its curve runs and makes its domain's tables, so that no proof waits
         for them.

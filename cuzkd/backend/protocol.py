@@ -145,6 +145,9 @@ class Backend(Protocol):
     def scratch_c(self) -> bool:
         """True: launch() wants a third host vector c as working space even when c is derived (in-place backends)."""
 
+    def warm_up(self, curve: str) -> None:
+        """Do now what the first proof over this curve would wait for: kernels are compiled, or taken from the cache."""
+
     def load_key(self, key: KeyArrays) -> LoadedKey: ...
 
     def upload(self, key: LoadedKey, a: U64, b: U64, c: U64 | None, z: U64) -> Upload:

@@ -167,6 +167,9 @@ class ReferenceBackend:
     def vector_rows(self, key: KeyArrays) -> int:
         return key.n_rows or key.domain
 
+    def warm_up(self, curve: str) -> None:
+        """Nothing is compiled."""
+
     def load_key(self, key: KeyArrays) -> ReferenceKey:
         if key.reduction != "circom":
             raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")

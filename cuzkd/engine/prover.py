@@ -75,12 +75,15 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     backend = choice.backend
     said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
+    registry = Registry(config.state_dir)
+    for curve in sorted({manifest.curve for manifest in registry.list()}):
+        backend.warm_up(curve)
     return Parts(
         backend=backend,
         host=cpu,
         groth16=_Groth16(),
         upstream=upstream_for(backend),
-        open_circuit=Registry(config.state_dir).open,
+        open_circuit=registry.open,
         order=lambda curve: CURVES[curve].r,
         hints=CapacityHints(Path(config.state_dir) / f"hints-{backend.name}.json"),
         vram_total_bytes=getattr(backend, "vram_total_bytes", 0),
