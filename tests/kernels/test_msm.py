@@ -104,3 +104,17 @@ def test_shapes_are_refused(curve):
         cpu.CpuBackend().msm(curve, "g1", bases.astype(np.int64), scalars([1, 2]))
     with pytest.raises(TypeError):
         cpu.CpuBackend().msm(curve, "g1", known_points(curve, "g1", range(4))[::2], scalars([1, 2]))
+
+
+def test_zeros_and_ones_cost_no_bucket_work(curve, rng):
+    """What enters buckets is decided when scalars are made ready, once for all sums over a witness."""
+    r = CURVES[curve].r
+    full = [rng.randrange(2, r - 1) for _ in range(100)]
+    easy = [0] * 3000 + [1] * 2000 + [r - 1] * 500
+    alone = cpu._native.prepare_scalars(curve, scalars(full))
+    mixed = full + easy
+    rng.shuffle(mixed)
+    together = cpu._native.prepare_scalars(curve, scalars(mixed))
+    assert 0 < alone.bucket_entries == together.bucket_entries
+    assert (alone.ones, together.ones, together.count) == (0, 2500, len(mixed))
+    assert cpu._native.prepare_scalars(curve, scalars(easy)).bucket_entries == 0

@@ -231,7 +231,10 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
     m.def("check_points", &check_points_op, a("curve"), a("group"), a("points"), a("subgroup"));
     m.def("ntt", &ntt, a("curve"), a("values"), a("root_family"), a("inverse"), a("shift"));
     m.def("quotient", &quotient, a("curve"), a("a"), a("b"), a("c"), a("root_family"));
-    nb::class_<Scalars>(m, "Scalars").def_ro("count", &Scalars::count);
+    nb::class_<Scalars>(m, "Scalars")
+        .def_ro("count", &Scalars::count)
+        .def_prop_ro("ones", [](const Scalars& s) { return s.ones.size(); })
+        .def_prop_ro("bucket_entries", &Scalars::bucket_entries);
     m.def("prepare_scalars", &prepare_scalars, a("curve"), a("scalars"));
     m.def("msm", &msm, a("curve"), a("group"), a("bases"), a("scalars"), a("first"), a("out"));
     m.def("spmv", &spmv, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"), a("out"), a("begin"),

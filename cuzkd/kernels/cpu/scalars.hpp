@@ -36,6 +36,13 @@ public:
 
     size_t buckets() const { return size_t(1) << (c - 1); }
 
+    // Additions into buckets that a sum over these scalars makes, over all windows.
+    size_t bucket_entries() const {
+        size_t total = 0;
+        for (const Window& window : windows) total += window.entries.size();
+        return total;
+    }
+
     // s: CANONICAL, n < 2^31. Throws on an element >= r: digits become addresses.
     template <class Fr>
     static Scalars prepare(const Fr* s, size_t n) {
