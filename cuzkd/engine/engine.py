@@ -78,7 +78,8 @@ class Engine:
         self._budget = Limit(settings.budget_bytes, "configured") if settings.budget_bytes else auto_limit()
         self._desk = BudgetDesk(self._budget.limit_bytes, self._memory_is_short)
         self._spool = Spool(settings.state_dir, settings.max_upload_bytes, settings.server_folders)
-        self._intake = Intake(self._spool, Uploads(settings.upload_expiry_s), clock)
+        uploads = Uploads(settings.upload_expiry_s, settings.max_partitions)
+        self._intake = Intake(self._spool, uploads, clock)
         self._jobs = Jobs(settings, self._intake, self.publish, clock)
         self._fleet = Fleet(self._jobs, self._desk, self.publish, clock)
         self._fleet.add(self._supervisor("prover-0"))
@@ -169,8 +170,8 @@ class Engine:
     async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes]) -> str:
         """Stream one payload to the spool; returns the id for UploadRef. An upload that fails leaves nothing.
 
-        Raises InvalidInput when the size is too large or not what came, Exhausted when the disk is full,
-        Unavailable.
+        Raises InvalidInput when the size is too large or not what came, Exhausted when the disk is full or
+        too many uploads wait for jobs, Unavailable.
         """
         self._require_open()
         return await self._intake.upload(size_bytes, chunks)

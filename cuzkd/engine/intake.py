@@ -40,17 +40,21 @@ class Intake:
         self._spool = spool
         self._uploads = uploads
         self._clock = clock
+        self._arriving = 0
         self._at_work: set[asyncio.Future[Any]] = set()
 
     async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes]) -> str:
         """Stream a file to the spool; its id. Raises InvalidInput when its size is another one, Exhausted."""
+        self._uploads.require_room(self._arriving)
         incoming = self._spool.create(size_bytes)
+        self._arriving += 1
         try:
             async for chunk in chunks:
                 await self._to_end(functools.partial(incoming.write, chunk))
             file = await self._to_end(incoming.commit)
             upload_id = self._uploads.add(file, self._clock())
         finally:
+            self._arriving -= 1
             incoming.close()
         return upload_id
 

@@ -26,7 +26,8 @@ class EngineSettings:
 
     threads: native threads of a prover, 0 = all cores. max_attempts: how often a partition is given to
     provers. budget_bytes: host memory, 0 = auto. slab_bytes: of a prover's pool, 0 = learned. max_partitions:
-    that may wait. result_expiry_s, max_results: how long, and how many, ended jobs are kept. server_folders:
+    that may wait; as many uploads may wait for jobs. result_expiry_s, max_results: how long, and how many,
+    ended jobs are kept. server_folders:
     where clients may name files of this machine. eviction_min_idle_s: a key that nobody has used for so long
     gives way when memory is short. fault, command: of tests (engine/faults.py; what is started as a prover).
     """

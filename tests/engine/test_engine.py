@@ -300,6 +300,35 @@ def test_uploads(tmp_path):
     run(body())
 
 
+def test_uploads_that_no_job_takes_are_bounded(tmp_path):
+    async def chunks():
+        yield b"ok"
+
+    async def never():
+        yield b"o"
+        await asyncio.Event().wait()
+
+    async def body():
+        async with running(tmp_path, max_partitions=3) as engine:
+            first, _ = [await engine.upload(2, chunks()) for _ in range(2)]
+            arriving = asyncio.create_task(engine.upload(2, never()))
+            while len(spooled(tmp_path)) < 3:
+                await asyncio.sleep(0.01)
+            with pytest.raises(Exhausted, match="3 of at most 3"):
+                await engine.upload(2, chunks())
+            assert len(spooled(tmp_path)) == 3  # nothing was written for the refused one
+            arriving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await arriving
+            await engine.upload(2, chunks())  # the place of the one that its client has left
+            assert (await proved(engine, UploadRef(first))).state is JobState.DONE
+            await engine.upload(2, chunks())  # the place of the one that a job has taken
+            with pytest.raises(Exhausted):
+                await engine.upload(2, chunks())
+
+    run(body())
+
+
 def test_an_upload_that_its_client_leaves_is_removed(tmp_path):
     async def body():
         async with running(tmp_path, upload_expiry_s=0.0) as engine:

@@ -143,7 +143,7 @@ def test_no_folder_is_allowed_by_default(tmp_path):
 
 
 def test_uploads_are_taken_once_and_expire(spool):
-    uploads = Uploads(expiry_s=10.0)
+    uploads = Uploads(expiry_s=10.0, max_waiting=10)
     first, second = spool.write(b"1"), spool.write(b"2")
     a, b = uploads.add(first, now_s=0.0), uploads.add(second, now_s=5.0)
     uploads.take(a)
@@ -151,7 +151,11 @@ def test_uploads_are_taken_once_and_expire(spool):
         uploads.take(a)
     assert uploads.find(a) == first
     assert uploads.expire(9.9) == []
+    uploads.require_room(arriving=8)
+    with pytest.raises(Exhausted, match="10 of at most 10"):
+        uploads.require_room(arriving=9)
     assert uploads.expire(15.0) == [second]
+    uploads.require_room(arriving=9)
     for upload_id in (a, b):
         with pytest.raises(NotFound, match="expired"):
             uploads.find(upload_id)
