@@ -51,7 +51,7 @@ class Intake:
         try:
             async for chunk in chunks:
                 await self._to_end(functools.partial(incoming.write, chunk))
-            file = await self._to_end(incoming.commit)
+            file = await self._to_end(incoming.commit, self._remove_result)
             upload_id = self._uploads.add(file, self._clock())
         finally:
             self._arriving -= 1
@@ -131,12 +131,23 @@ class Intake:
         self._at_work.add(work)
         work.add_done_callback(self._at_work.discard)
 
-    async def _to_end(self, step: Callable[[], Result]) -> Result:
-        """Run a step of the disk in a thread, and wait for it even when cancelled meanwhile."""
+    async def _to_end(
+        self, step: Callable[[], Result], unwanted: Callable[[asyncio.Future[Result]], object] | None = None
+    ) -> Result:
+        """Run a step of the disk in a thread, and wait for it even when cancelled meanwhile: then `unwanted`
+        is given what has come of it.
+        """
         work = asyncio.ensure_future(asyncio.to_thread(step))
         self._track(work)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
+            work.add_done_callback(unwanted or _heed)
             await asyncio.wait([work])
             raise
+
+
+def _heed(work: asyncio.Future[Any]) -> None:
+    """Look at the error of work that nobody waits for any more: asyncio need not complain of it."""
+    if not work.cancelled():
+        work.exception()

@@ -2,12 +2,15 @@
 
 import asyncio
 import collections
+import gc
 import random
+import threading
 
 import pytest
 from engine.front import FakeRegistry, begun, job, manifest, running, spooled
 
 from cuzkd.engine.job import JobState, Priority, ServerPath, Stage, UploadRef
+from cuzkd.engine.spool import Incoming
 from cuzkd.engine.stats import JobFinished, PartitionRetried, PartitionStage, ProverState
 from cuzkd.errors import (
     AlreadyExists,
@@ -358,6 +361,42 @@ def test_an_upload_that_its_client_leaves_is_removed(tmp_path):
                 await engine.submit(job(UploadRef(upload)))
 
     run(body())
+
+
+@pytest.mark.parametrize("announced", [2, 3])
+def test_an_upload_whose_client_leaves_at_its_end_leaves_nothing(tmp_path, monkeypatch, announced):
+    """Cancelled while the disk syncs: what the thread has made, or failed with, is for nobody."""
+    at_work, go_on = threading.Event(), threading.Event()
+    commit = Incoming.commit
+
+    def slow(incoming):
+        at_work.set()
+        go_on.wait(10)
+        return commit(incoming)
+
+    monkeypatch.setattr(Incoming, "commit", slow)
+    complaints = []
+
+    async def whole():
+        yield b"ok"
+
+    async def body():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with running(tmp_path) as engine:
+            task = asyncio.create_task(engine.upload(announced, whole()))
+            await asyncio.to_thread(at_work.wait, 10)
+            task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await engine._intake.settle()
+            assert spooled(tmp_path) == []
+        del task
+        gc.collect()
+
+    run(body())
+    assert complaints == []
 
 
 def test_server_paths(tmp_path):
