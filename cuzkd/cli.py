@@ -309,6 +309,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `cuzkd ... | head`: whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        if error.filename is None:  # of no file that somebody could have named
+            raise
+        print(f"cuzkd: {error.filename}: {error.strerror}", file=sys.stderr)
+        return WRONG_INPUT
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Life of data: a witness is read in chunks and sent; nothing is kept.
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,9 +157,12 @@ def _size(witness: Path | bytes) -> int:
     if isinstance(witness, bytes):
         return len(witness)
     try:
-        return witness.stat().st_size
+        status = witness.stat()
     except OSError as error:
         raise InvalidInput(f"witness cannot be read: {error}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInput(f"witness {witness}: is not a regular file")
+    return status.st_size
 
 
 def _parts(witness: Path | bytes, size: int) -> Iterator[pb.UploadRequest]:

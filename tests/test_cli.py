@@ -9,6 +9,7 @@ import pytest
 
 import cuzkd
 from cuzkd import cli, errors
+from cuzkd.client import Client
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 MERKLE = VECTORS / "merkle_1k"
@@ -103,6 +104,24 @@ def test_settings_that_are_wrong_are_exit_code_2(capsys, tmp_path):
     file.write_text("[daemon]\nlisen = 1\n")
     code, _, err = run(capsys, "serve", "--config", file)
     assert code == 2 and "daemon.lisen" in err and err.count("\n") == 1
+
+
+def test_places_that_cannot_be_are_one_line(capsys, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    zkey = ["--zkey", MERKLE / "circuit.zkey"]
+    for argv in (
+        ["circuits", "list", "--state-dir", file],
+        ["circuits", "add", "x", *zkey, "--state-dir", file],
+    ):
+        code, out, err = run(capsys, *argv)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"cuzkd: {file}") and err.count("\n") == 1, err
+
+
+def test_a_witness_that_is_a_folder_is_refused_before_anything_is_sent(tmp_path):
+    with Client(f"unix://{tmp_path}/nobody") as client, pytest.raises(errors.InvalidInput, match="regular"):
+        client.submit("x", [tmp_path])
 
 
 def test_usage_errors_are_argparse_s(capsys):

@@ -129,8 +129,10 @@ def _make_way(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         return
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {path}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):
         raise InvalidInput(f"cannot listen on {path}: there is a file that is not a socket")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -141,3 +143,10 @@ def _make_way(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
     raise Unavailable(f"cannot listen on {path}: another daemon answers there")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen in {path}: {error.strerror}") from None

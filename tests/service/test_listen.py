@@ -80,6 +80,13 @@ def test_a_dead_socket_gives_way_and_a_living_one_does_not(tmp_path):
     bound(listen.parse(f"unix://{path}"))
 
 
+def test_a_place_where_no_socket_can_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "socket", tmp_path / "file" / "folder" / "socket", "/proc/none/socket"):
+        with pytest.raises(InvalidInput, match="cannot listen"):
+            bound(listen.parse(f"unix://{path}"))
+
+
 def test_a_file_is_not_removed(tmp_path):
     path = tmp_path / "precious"
     path.write_text("data")
