@@ -116,7 +116,8 @@ class ProvingEngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelProof(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Ends the job. Waiting and synthesis stop; sums that a device has begun run to their end.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -150,7 +151,7 @@ class ProvingEngineServicer:
         """-- added by cuzkd --
 
         Streams one witness file: a header first, then data in chunks of at most 1 MiB. The reply names what to put into
-        Partition.upload_id. An upload that no job has used after a while is forgotten.
+        Partition.upload_id. An upload that no job has used after a while is forgotten; only so many may wait for their jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
