@@ -204,8 +204,10 @@ def load(file: Path | None, flags: Mapping[str, Mapping[str, Any]] | None = None
     if file is not None:
         try:
             document = tomllib.loads(file.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InvalidInput(f"{file}: cannot be read as TOML: {error}") from None
+        except OSError as error:
+            raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidInput(f"{file}: is not TOML: {error}") from None
     for section, values in (flags or {}).items():
         base = document.get(section, {})
         document[section] = {**base, **values} if isinstance(base, Mapping) else base

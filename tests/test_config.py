@@ -43,7 +43,7 @@ def test_the_example_explains_every_setting():
         ("[proving]\nready_target = 1.5", "proving.ready_target"),
         ("[daemon]\ndrain_s = '5 years'", "daemon.drain_s"),
         ("[daemon]\nlisten = 3", "daemon.listen: expected text"),
-        ("[daemon", "cannot be read as TOML"),
+        ("[daemon", "is not TOML"),
     ],
 )
 def test_errors_name_file_and_key(tmp_path, text, says):
