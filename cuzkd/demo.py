@@ -91,7 +91,17 @@ def _prepare(state: Path, folder: Path, curve: str, n_rounds: int, n_partitions:
 @contextlib.contextmanager
 def _daemon(state: Path, address: str, backend: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process with its log in a file. Ends it like systemd would; what it says matters only on failure."""
-    command = [sys.executable, "-m", "cuzkd.cli", "serve", "--state-dir", str(state), "--listen", address]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cuzkd.cli",
+        "serve",
+        "--state-dir",
+        str(state),
+        "--listen",
+        address,
+    ]
     with log.open("wb") as stream:
         process = subprocess.Popen([*command, "--backend", backend], stdin=subprocess.DEVNULL, stderr=stream)
     try:

@@ -143,7 +143,7 @@ def test_every_error_class_has_a_code():
 
 def test_as_a_process():
     done = subprocess.run(
-        [sys.executable, "-m", "cuzkd.cli", "--version"],
+        [sys.executable, "-P", "-m", "cuzkd.cli", "--version"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -29,6 +29,7 @@ def daemon(request, tmp_path_factory):
     address = f"unix://{folder}/s"
     command = [
         sys.executable,
+        "-P",
         "-m",
         "cuzkd.cli",
         "serve",

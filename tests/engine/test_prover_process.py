@@ -43,7 +43,7 @@ class Process:
         self.front = Front(256 << 20)
         self.registry = Registry(state)
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "cuzkd.engine.prover", "--fd", str(self.front.theirs.fileno())],
+            [sys.executable, "-P", "-m", "cuzkd.engine.prover", "--fd", str(self.front.theirs.fileno())],
             pass_fds=[self.front.theirs.fileno()],
         )
         self.front.theirs.close()

@@ -164,7 +164,7 @@ for attempt in range(2):  # the error is there to stay
 
 def test_an_illegal_access_is_a_device_fault_in_that_process_alone(gpu):
     child = subprocess.run(
-        [sys.executable, "-c", FAULT], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-P", "-c", FAULT], capture_output=True, text=True, timeout=120, check=False
     )
     lines = child.stdout.splitlines()
     assert len(lines) == 2 and all(line.startswith("fault: CUDA") for line in lines), child

@@ -95,7 +95,18 @@ def daemon(state, *flags, environ=None, socket="d.sock"):
     state.mkdir(parents=True, exist_ok=True)
     address = f"unix://{state.parent / socket}"
     log = state.parent / f"{socket}.log"
-    command = [sys.executable, "-m", "cuzkd.cli", "serve", "--state-dir", state, "--listen", address, *flags]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cuzkd.cli",
+        "serve",
+        "--state-dir",
+        state,
+        "--listen",
+        address,
+        *flags,
+    ]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [*map(str, command), "--backend", "cpu"], stderr=stream, env={**os.environ, **(environ or {})}

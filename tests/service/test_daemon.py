@@ -271,7 +271,7 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path, flags, code, says):
         "error",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "cuzkd.cli", *command, *flags],
+        [sys.executable, "-P", "-m", "cuzkd.cli", *command, *flags],
         capture_output=True,
         text=True,
         timeout=60,
@@ -292,6 +292,10 @@ def test_one_daemon_for_a_state_directory(running, world, tmp_path):
         "error",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "cuzkd.cli", *command], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-m", "cuzkd.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 2 and "another daemon uses it" in done.stderr
