@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from cuzkd.groth16.keys import Proof, VerifyingKey
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,127}", re.ASCII)
 # A key with 100,000 public values is 25 MB.
 MAX_BYTES = 256 << 20
+MAX_DEPTH = 16  # a verification key needs four
 # Final exponentiations differ by a power that changes no equation between pairings. ffjavascript's value is the
 # reduced pairing to this power of the curve's parameter x (found on snarkjs's exports, which the tests hold).
 _FFJAVASCRIPT_POWER: dict[str, Callable[[int], int]] = {
@@ -152,13 +154,21 @@ def _dump(value: Any) -> str:
 
 
 def _load(text: str | bytes, where: str) -> Any:
+    _require_shallow(text, where)
     try:
         return json.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: no JSON, no UTF-8, or a number of too many digits
+    except ValueError as error:  # no JSON, no UTF-8, or a number of too many digits
         raise MalformedFile(f"{where}: is not JSON: {error}") from error
+
+
+def _require_shallow(text: str | bytes, where: str) -> None:
+    """The parser recurses in C: nested deeply enough, a text ends the process where a library (py_ecc does) has raised
+    Python's limit of recursion.
+    """
+    brackets = re.findall(rb"[][{}]", text) if isinstance(text, bytes) else re.findall(r"[][{}]", text)
+    steps = (1 if bracket in ("[", "{", b"[", b"{") else -1 for bracket in brackets)
+    if max(accumulate(steps), default=0) > MAX_DEPTH:
+        raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
 
 
 def _kind(value: Any) -> str:
