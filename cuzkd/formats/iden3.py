@@ -56,7 +56,7 @@ class Container:
         version: int,
         sections: Mapping[int, Section],
         names: Mapping[int, str],
-        data: mmap.mmap,
+        data: FileBytes,
     ):
         self.path = path
         self.version = version
@@ -86,9 +86,27 @@ class Container:
         self._map.close()
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """Map a regular file read-only. Raises InvalidInput when it cannot be opened, MalformedFile when it is
-    empty.
+class SmallFile(bytes):
+    """The bytes of a small file, with a map's manners. Views of it may outlive close()."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> SmallFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+FileBytes = mmap.mmap | SmallFile
+# Up to here a file is read: unmapping interrupts all processors of the process, which costs more than the copy.
+SMALL_BYTES = 64 << 10
+
+
+def map_file(path: Path) -> FileBytes:
+    """Map a regular file read-only (a small one is read). Raises InvalidInput when it cannot be opened,
+    MalformedFile when it is empty.
     """
     try:
         # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
@@ -101,6 +119,8 @@ def map_file(path: Path) -> mmap.mmap:
             raise InvalidInput(f"{path}: is not a regular file")
         if status.st_size == 0:
             raise MalformedFile(f"{path}: file is empty")
+        if status.st_size <= SMALL_BYTES:
+            return SmallFile(os.read(descriptor, SMALL_BYTES))
         return mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
     finally:
         os.close(descriptor)
@@ -124,7 +144,7 @@ def open_container(
 
 
 def _walk(
-    path: Path, data: mmap.mmap, magic: bytes, version: int, names: Mapping[int, str]
+    path: Path, data: FileBytes, magic: bytes, version: int, names: Mapping[int, str]
 ) -> tuple[int, dict[int, Section]]:
     length = len(data)
     if length < _FILE_HEAD.size:

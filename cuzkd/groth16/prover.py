@@ -33,11 +33,11 @@ def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int, host: Host | None =
         return backend.msm(curve, group, np.stack(points), hosts.scalars([x % order for x in scalars]))
 
     # s A + r B1 - r s delta with A and B1 written out is s u + r v + r s delta: no sum waits for another.
-    u = combine("g1", [vk.alpha_g1, sums.a_g1], [1, 1])
-    v = combine("g1", [key.beta_g1, sums.b_g1], [1, 1])
+    left = np.stack([vk.alpha_g1, key.beta_g1, sums.l_g1])
+    u, v, w = backend.point_op(curve, "g1", "add", left, np.stack([sums.a_g1, sums.b_g1, sums.h_g1]))
     a = combine("g1", [u, key.delta_g1], [1, r])
     b = combine("g2", [vk.beta_g2, sums.b_g2, vk.delta_g2], [1, 1, s])
-    c = combine("g1", [sums.l_g1, sums.h_g1, u, v, key.delta_g1], [1, 1, s, r, r * s])
+    c = combine("g1", [w, u, v, key.delta_g1], [1, s, r, r * s])
     return Proof(curve, a, b, c)
 
 

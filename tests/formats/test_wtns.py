@@ -39,13 +39,23 @@ def test_circoms_witnesses(name, curve, n, tmp_path):
 
 
 def test_mapping_ends_with_the_file_object(tmp_path):
-    witness = wtns.map(written(tmp_path / "w"))
+    wtns.write(tmp_path / "w", "bn254", [1] * 3000)  # too large to be read instead
+    witness = wtns.map(tmp_path / "w")
     array = np.frombuffer(witness.values, dtype="<u8")
     with pytest.raises(BufferError):
         witness.close()
     assert array[0] == 1
     del array
     witness.close()
+
+
+@pytest.mark.parametrize("n_wires", [1, 2044, 2045, 2046, 2047, 2048])
+def test_sizes_about_that_of_a_small_file(tmp_path, n_wires):
+    values = [1, *range(n_wires - 1)]
+    wtns.write(tmp_path / "w", "bls12_381", values)
+    with wtns.map(tmp_path / "w") as witness:
+        found = np.frombuffer(bytes(witness.values), dtype="<u8").reshape(-1, 4)
+    assert found[:, 0].tolist() == values and not found[:, 1:].any()
 
 
 def test_fit_to_a_circuit():
