@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix
 from cuzkd.errors import InvalidKey
 
 
@@ -174,12 +174,12 @@ class CpuRun:
 
     def _prove(self) -> MsmSums:
         up, key = self._upload, self._upload.key.arrays
-        phases: dict[str, float] = {}
+        spans: list[Span] = []
 
         def timed(phase: str, work: Callable[..., Any], *args: Any) -> Any:
-            start = time.perf_counter()
+            begin = time.monotonic()
             value = work(*args)
-            phases[phase] = phases.get(phase, 0.0) + time.perf_counter() - start
+            spans.append(Span(phase, "compute", begin, time.monotonic() - begin))
             return value
 
         def msm(group: str, bases: U64, scalars: Any, first: int = 0) -> U64:
@@ -196,7 +196,7 @@ class CpuRun:
             a_g1=timed("msm_a", msm, "g1", key.a_g1, witness),
             b_g1=timed("msm_b_g1", msm, "g1", key.b_g1, witness),
             b_g2=timed("msm_b_g2", msm, "g2", key.b_g2, witness),
-            phases_s=phases,
+            spans=spans,
         )
 
 
@@ -211,7 +211,7 @@ class CpuBackend:
     def __init__(self) -> None:
         self.device_name = _cpuinfo("model name") or platform.machine()
 
-    def vector_rows(self, key: KeyArrays) -> int:
+    def vector_rows(self, key: KeyShape) -> int:
         return key.domain
 
     def warm_up(self, curve: str) -> None:
@@ -221,9 +221,9 @@ class CpuBackend:
         check_key(key)
         return CpuKey(key)
 
-    def upload(self, key: CpuKey, a: U64, b: U64, c: U64 | None, z: U64) -> CpuUpload:
-        if c is None:
-            raise ValueError("c: the cpu backend needs a third vector of working space")
+    def upload(self, key: CpuKey, a: U64 | None, b: U64 | None, c: U64 | None, z: U64) -> CpuUpload:
+        if a is None or b is None or c is None:
+            raise ValueError("the cpu backend takes a, b and a third vector of working space")
         rows = key.arrays.domain
         for name, vector, n in (("a", a, rows), ("b", b, rows), ("c", c, rows), ("z", z, key.arrays.n_wires)):
             if vector.shape != (n, 4):

@@ -15,9 +15,9 @@ Curve names are "bn254" and "bls12_381", groups "g1" and "g2", fields "fr", "fq"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,17 +49,10 @@ class SparseMatrix:
         return len(self.row_ptr) - 1
 
 
-@dataclass(frozen=True)
-class KeyArrays:
-    """The bulk of a Groth16 proving key, as a backend needs it. u, v, w: the QAP polynomials of a wire at tau.
+@dataclass(frozen=True, kw_only=True)
+class KeyShape:
+    """What is to be known of a Groth16 proving key beside its points.
 
-    a_g1   [n_wires]                 [u_i(tau)]_1
-    b_g1   [n_wires]                 [v_i(tau)]_1
-    b_g2   [n_wires], G2             [v_i(tau)]_2
-    l_g1   [n_wires - n_public - 1]  [(beta u_i + alpha v_i + w_i)/delta]_1, private wires only
-    h_g1   [2^log_domain]            circom reduction: [L_{2i+1}(tau)/delta]_1, L the Lagrange basis of the domain of
-                                     twice the size (FORMATS: section 9 of a .zkey)
-    Points at infinity are allowed anywhere and contribute nothing.
     root_family: the quadratic non-residue that the roots of unity come from (5 for circom on both curves, 7 bellman).
     n_rows: rows that synthesis makes, constraints and those of the public wires (at most the domain); 0 = the domain.
     reduction: "circom" (the only one so far): h scalars are (A B - C) on the odd coset, C = interpolation of a o b.
@@ -71,16 +64,60 @@ class KeyArrays:
     log_domain: int
     n_wires: int
     n_public: int
-    a_g1: U64
-    b_g1: U64
-    b_g2: U64
-    l_g1: U64
-    h_g1: U64
     n_rows: int = 0
 
     @property
     def domain(self) -> int:
         return 1 << self.log_domain
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of points in host memory: none, where a key was made on its device."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyArrays(KeyShape):
+    """The bulk of a Groth16 proving key, as a backend needs it. u, v, w: the QAP polynomials of a wire at tau.
+
+    a_g1   [n_wires]                 [u_i(tau)]_1
+    b_g1   [n_wires]                 [v_i(tau)]_1
+    b_g2   [n_wires], G2             [v_i(tau)]_2
+    l_g1   [n_wires - n_public - 1]  [(beta u_i + alpha v_i + w_i)/delta]_1, private wires only
+    h_g1   [2^log_domain]            circom reduction: [L_{2i+1}(tau)/delta]_1, L the Lagrange basis of the domain of
+                                     twice the size (FORMATS: section 9 of a .zkey)
+    Points at infinity are allowed anywhere and contribute nothing.
+    """
+
+    a_g1: U64
+    b_g1: U64
+    b_g2: U64
+    l_g1: U64
+    h_g1: U64
+
+    @property
+    def host_bytes(self) -> int:
+        return sum(part.nbytes for part in (self.a_g1, self.b_g1, self.b_g2, self.l_g1, self.h_g1))
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of work on one partition. phase: one of PHASES in engine/job.py. row: who did it, a thread's name, or
+    "copy" and "compute" for a device's streams. begin_s: on the clock of time.monotonic().
+    """
+
+    phase: str
+    row: str
+    begin_s: float
+    seconds: float
+
+
+def seconds_by_phase(spans: Iterable[Span]) -> dict[str, float]:
+    """The time of each phase, in the order in which they first appear."""
+    out: dict[str, float] = {}
+    for span in spans:
+        out[span.phase] = out.get(span.phase, 0.0) + span.seconds
+    return out
 
 
 @dataclass(frozen=True)
@@ -88,7 +125,7 @@ class MsmSums:
     """The five multi-scalar sums of one proof, affine (shape [2, Lq] or [2, 2, Lq]), and what they cost.
 
     a_g1 = <z, A>, b_g1 = <z, B1>, b_g2 = <z, B2>, l_g1 = <z_private, L>, h_g1 = <h, H>.
-    phases_s: seconds by phase name (PHASES in engine/job.py): h2d, ntt_h, prep_msm, msm_h, msm_l, ..., d2h.
+    spans: h2d, ntt_h, prep_msm, msm_h, msm_l, ..., d2h, as they happened.
     h2d_bytes: bytes that crossed to the device for this proof (0 on the CPU).
     """
 
@@ -97,14 +134,17 @@ class MsmSums:
     b_g2: U64
     l_g1: U64
     h_g1: U64
-    phases_s: Mapping[str, float] = field(default_factory=dict)
+    spans: Sequence[Span] = ()
     h2d_bytes: int = 0
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        return seconds_by_phase(self.spans)
 
 
 class LoadedKey(Protocol):
     """A key resident on a device. Opaque above this floor, but for these."""
 
-    arrays: KeyArrays
     resident_bytes: int
 
     def close(self) -> None:
@@ -138,7 +178,7 @@ class Backend(Protocol):
 
     # -- proving: upload (copy stream) -> launch (compute stream) -> result --
 
-    def vector_rows(self, key: KeyArrays) -> int:
+    def vector_rows(self, key: KeyShape) -> int:
         """Rows that the host vectors a, b (and c) must have: the domain where `in_place`, else what synthesis makes."""
 
     @property
@@ -150,11 +190,12 @@ class Backend(Protocol):
 
     def load_key(self, key: KeyArrays) -> LoadedKey: ...
 
-    def upload(self, key: LoadedKey, a: U64, b: U64, c: U64 | None, z: U64) -> Upload:
+    def upload(self, key: LoadedKey, a: U64 | None, b: U64 | None, c: U64 | None, z: U64) -> Upload:
         """Start moving one partition's vectors. Never waits for kernels that are running.
 
         a, b: uint64[rows, 4] Montgomery, rows as by vector_rows(); rows past the constraints are zero.
-        c: working space of the same shape where scratch_c, else None. z: uint64[n_wires, 4] CANONICAL.
+        c: working space of the same shape where scratch_c. A device takes c = C z if it is given, and makes a o b if
+        it is None. z: uint64[n_wires, 4] CANONICAL. a and b are None where the device has the matrices and makes them.
         On cuda all of them must lie in page-locked memory to be fast; nothing checks that they do.
         """
 
@@ -191,7 +232,3 @@ class Backend(Protocol):
 
     def spmv(self, curve: str, matrix: SparseMatrix, z: U64) -> U64:
         """matrix . z: z CANONICAL [n_cols, 4] -> Montgomery [n_rows, 4]."""
-
-
-Phases = dict[str, float]
-Json = dict[str, Any]

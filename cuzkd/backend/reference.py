@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, MsmSums, SparseMatrix
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, SparseMatrix
 from cuzkd.curves import limbs
 from cuzkd.curves import pairing as int_pairing
 from cuzkd.curves import points as groups
@@ -105,9 +105,7 @@ class ReferenceKey:
 
     def __init__(self, arrays: KeyArrays) -> None:
         self.arrays = arrays
-        self.resident_bytes = sum(
-            p.nbytes for p in (arrays.a_g1, arrays.b_g1, arrays.b_g2, arrays.l_g1, arrays.h_g1)
-        )
+        self.resident_bytes = arrays.host_bytes
 
     def close(self) -> None:
         """Nothing is held."""
@@ -164,7 +162,7 @@ class ReferenceBackend:
     def __init__(self) -> None:
         self.device_name = f"Python {platform.python_version()}"
 
-    def vector_rows(self, key: KeyArrays) -> int:
+    def vector_rows(self, key: KeyShape) -> int:
         return key.n_rows or key.domain
 
     def warm_up(self, curve: str) -> None:
@@ -175,9 +173,11 @@ class ReferenceBackend:
             raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")
         return ReferenceKey(key)
 
-    def upload(self, key: ReferenceKey, a: U64, b: U64, c: U64 | None, z: U64) -> ReferenceUpload:
-        if c is not None:
-            raise ValueError("c: the reference backend takes none")
+    def upload(
+        self, key: ReferenceKey, a: U64 | None, b: U64 | None, c: U64 | None, z: U64
+    ) -> ReferenceUpload:
+        if a is None or b is None or c is not None:
+            raise ValueError("the reference backend takes a, b and z, and makes c itself")
         rows = self.vector_rows(key.arrays)
         for name, vector, n in (("a", a, rows), ("b", b, rows), ("z", z, key.arrays.n_wires)):
             if vector.shape != (n, 4):

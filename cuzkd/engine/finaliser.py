@@ -24,7 +24,7 @@ from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, UnsatisfiedWitness
 from cuzkd.formats import proof_bytes
-from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
+from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
 
 ATTEMPTS_INSIDE = 2
 HOST_PHASES = ("key_load", "pin", "witness", "synthesis", "assembly", "verify")
@@ -33,7 +33,7 @@ HOST_PHASES = ("key_load", "pin", "witness", "synthesis", "assembly", "verify")
 class Groth16(Protocol):
     """What groth16/ does with the sums."""
 
-    def assemble(self, key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof: ...
+    def assemble(self, key: KeyHead, sums: MsmSums, r: int, s: int) -> Proof: ...
 
     def verify(self, vk: VerifyingKey, proof: Proof, publics: Sequence[int]) -> bool: ...
 
@@ -44,13 +44,15 @@ class Finaliser:
         backend: Backend,
         groth16: Groth16,
         order: Callable[[str], int],
+        regime: str,
         reporter: Reporter,
         faults: NoFaults,
     ) -> None:
-        """order(curve): r, the order of its groups."""
+        """order(curve): r, the order of its groups. regime: how vectors got to the device, for the log."""
         self._backend = backend
         self._groth16 = groth16
         self._order = order
+        self._regime = regime
         self._reporter = reporter
         self._faults = faults
 
@@ -99,8 +101,7 @@ class Finaliser:
         partition.upload = partition.run = None
         partition.drop_vectors()  # before the device: its next holder gives up a slot, and vectors are counted
         partition.free("device")
-        for name, seconds in sums.phases_s.items():
-            partition.add(name, seconds)
+        partition.spans += sums.spans
         partition.h2d_bytes += sums.h2d_bytes
         return sums
 
@@ -132,7 +133,7 @@ class Finaliser:
             "circuit": partition.circuit,
             "backend": self._backend.name,
             "device": self._backend.device,
-            "regime": "in-place" if self._backend.in_place else "zero-copy",
+            "regime": self._regime,
         }
         device = {f"{name}_s": s for name, s in partition.phases.items() if name not in HOST_PHASES}
         counts = {

@@ -19,11 +19,15 @@ from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.report import Reporter
+from cuzkd.engine.transfer import Transfer
 
 
 class GpuScheduler:
-    def __init__(self, backend: Backend, mutex: DeviceMutex, reporter: Reporter, faults: NoFaults) -> None:
+    def __init__(
+        self, backend: Backend, mutex: DeviceMutex, transfer: Transfer, reporter: Reporter, faults: NoFaults
+    ) -> None:
         self._backend = backend
+        self._transfer = transfer
         self._mutex = mutex
         self._reporter = reporter
         self._faults = faults
@@ -35,16 +39,16 @@ class GpuScheduler:
         copy it had called landed).
         """
         partition.check()
-        partition.add("gpu_wait", time.monotonic() - partition.ready_at)
-        self._upload(partition)
-        if not self._backend.in_place:
-            partition.drop_vectors()
-            partition.free("slot")
-        waited_s = self._mutex.acquire(partition.check)
+        partition.add("gpu_wait", partition.ready_at)
+        if not self._transfer.holding_device:
+            self._upload(partition)
+        began = time.monotonic()
+        partition.mutex_wait_s += self._mutex.acquire(partition.check)
         partition.hold("device", self._mutex.release)
+        partition.add("gpu_wait", began)
+        if self._transfer.holding_device:
+            self._upload(partition)
         partition.free("slot")
-        partition.mutex_wait_s += waited_s
-        partition.add("gpu_wait", waited_s)
         partition.check()
         partition.stage = "proving"
         partition.attempts_inside += 1
@@ -57,11 +61,7 @@ class GpuScheduler:
 
     def _upload(self, partition: Partition) -> None:
         self._faults.at("upload")
-        vectors = partition.vectors
-        if vectors is None:
-            raise RuntimeError("upload without vectors")
-        with on_device("upload"):
-            partition.upload = self._backend.upload(
-                partition.key.loaded, vectors.a, vectors.b, vectors.c, vectors.z
-            )
-            partition.upload.wait()
+        self._transfer.upload(partition)
+        if not self._backend.in_place:
+            partition.drop_vectors()
+            partition.free("slot")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cuzkd.backend.protocol import U64, Phases, Run, Upload
+from cuzkd.backend.protocol import U64, Run, Span, Upload, seconds_by_phase
 from cuzkd.engine.residency import ResidentKey
 from cuzkd.errors import Cancelled
 from cuzkd.memory.lease import Lease
@@ -27,12 +27,12 @@ from cuzkd.memory.lease import Lease
 @dataclass
 class Vectors:
     """Host vectors of one proof, in leased memory. a, b, c: Montgomery [rows, 4]; z: CANONICAL [n_wires,
-    4].
+    4]. None is what nobody asked for.
     """
 
     z: U64
-    a: U64
-    b: U64
+    a: U64 | None
+    b: U64 | None
     c: U64 | None
 
 
@@ -52,7 +52,7 @@ class Partition:
 
     stage: str = "queued"
     attempts_inside: int = 0
-    phases: Phases = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
     publics: list[int] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
     ready_at: float = 0.0  # when it became ready, on the monotonic clock
@@ -74,15 +74,22 @@ class Partition:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time of a block to a phase."""
+        """A block of the calling thread is work on a phase."""
         began = time.monotonic()
         try:
             yield
         finally:
-            self.add(phase, time.monotonic() - began)
+            self.add(phase, began)
 
-    def add(self, phase: str, seconds: float) -> None:
-        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+    def add(self, phase: str, began: float) -> None:
+        """So is what the calling thread did from `began` (monotonic) until now."""
+        seconds = time.monotonic() - began
+        self.spans.append(Span(phase, threading.current_thread().name, began, seconds))
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase."""
+        return seconds_by_phase(self.spans)
 
     @property
     def key(self) -> ResidentKey:
@@ -90,6 +97,13 @@ class Partition:
         if self.resident is None:
             raise RuntimeError(f"partition {self.id} uses no key in stage {self.stage}")
         return self.resident
+
+    @property
+    def made(self) -> Vectors:
+        """The vectors; only while it has them."""
+        if self.vectors is None:
+            raise RuntimeError(f"partition {self.id} has no vectors in stage {self.stage}")
+        return self.vectors
 
     def hold(self, name: str, give_back: Callable[[], None]) -> None:
         """Remember how to give something back that this partition now holds."""

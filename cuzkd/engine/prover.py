@@ -31,7 +31,7 @@ from cuzkd.engine.workers import Parts, Workers
 from cuzkd.errors import CuzkdError, InvalidInput
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
-from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
+from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream, Upstream
 
@@ -51,7 +51,7 @@ def harden() -> None:
 
 
 class _Groth16:
-    def assemble(self, key: ProvingKey, sums: MsmSums, r: int, s: int) -> Proof:
+    def assemble(self, key: KeyHead, sums: MsmSums, r: int, s: int) -> Proof:
         return groth16_prover.assemble(key, sums, r, s)
 
     def verify(self, vk: VerifyingKey, proof: Proof, publics: Sequence[int]) -> bool:

@@ -20,7 +20,7 @@ from cuzkd.circuits.registry import Circuit
 from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.report import Reporter
 from cuzkd.errors import CuzkdError, InvalidKey, from_code
-from cuzkd.groth16.keys import ProvingKey
+from cuzkd.groth16.keys import KeyHead
 from cuzkd.memory.budget import Grants, Reserved
 
 
@@ -31,7 +31,7 @@ class ResidentKey:
         self,
         circuit: str,
         digest: str,
-        proving: ProvingKey,
+        proving: KeyHead,
         loaded: LoadedKey,
         reservation: Reserved,
         load_s: float,
@@ -167,7 +167,7 @@ class Residency:
                 f"circuit {circuit}: the job was submitted for key {digest}, installed is {installed}"
             )
         matrices = constraint_bytes(proving)
-        reservation = self._grants.reserve(matrices + key_bytes(proving), "key")
+        reservation = self._grants.reserve(matrices + proving.arrays.host_bytes, "key")
         try:
             with self._mutex.held(), on_device("loading a key"):  # the mutex orders keys too
                 loaded = self._backend.load_key(proving.arrays)
@@ -179,12 +179,7 @@ class Residency:
         return ResidentKey(circuit, installed, proving, loaded, reservation, time.monotonic() - began)
 
 
-def key_bytes(proving: ProvingKey) -> int:
-    arrays = proving.arrays
-    return sum(part.nbytes for part in (arrays.a_g1, arrays.b_g1, arrays.b_g2, arrays.l_g1, arrays.h_g1))
-
-
-def constraint_bytes(proving: ProvingKey) -> int:
+def constraint_bytes(proving: KeyHead) -> int:
     constraints = proving.constraints
     return sum(_matrix_bytes(m) for m in (constraints.a, constraints.b, constraints.c) if m is not None)
 

@@ -5,6 +5,7 @@ the circuit, one lease per vector (all together or none; the time until they are
 the witness copied and range-checked into z, then blocks of rows of A z and B z written by native threads
 into the place where the device will read them. There is no second copy of anything.
 
+What is made beside z is what the transfer wants to carry (transfer.py): a and b, in the daemon.
 Where C is known, C z is written too and compared with a o b row by row, so that an unsatisfied witness is
 the client's error, with the number of its constraint, before the device sees anything. A key without C
 leaves that to verification.
@@ -24,6 +25,7 @@ from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.partition import Partition, Vectors
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.residency import Residency
+from cuzkd.engine.transfer import Transfer
 from cuzkd.errors import InvalidKey, InvalidWitness, UnsatisfiedWitness
 from cuzkd.formats import wtns
 from cuzkd.memory.lease import Lease
@@ -57,6 +59,7 @@ class Synthesis:
         host: Host,
         residency: Residency,
         pool: PinnedPool,
+        transfer: Transfer,
         reporter: Reporter,
         faults: NoFaults,
         need: Callable[[str, int], None],
@@ -66,6 +69,7 @@ class Synthesis:
         self._host = host
         self._residency = residency
         self._pool = pool
+        self._transfer = transfer
         self._reporter = reporter
         self._faults = faults
         self._need = need
@@ -93,6 +97,7 @@ class Synthesis:
         partition.check()
         with partition.timed("synthesis"):
             self._rows(partition)
+        self._transfer.made(partition)
         self._faults.at("synthesis")
         partition.check()
         partition.stage = "ready"
@@ -109,7 +114,8 @@ class Synthesis:
                 f"circuit {partition.circuit}: {made} rows of constraints, the key has room for {rows}"
             )
         with_c = self._backend.scratch_c or proving.constraints.c is not None
-        sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * (3 if with_c else 2)]
+        vectors = 0 if not self._transfer.columns else 3 if with_c else 2
+        sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * vectors]
         self._need(partition.digest, sum(map(round_to_pages, sizes)))
         with partition.timed("pin"):
             partition.leases = self._pool.lease_all(
@@ -136,6 +142,9 @@ class Synthesis:
         curve, constraints = proving.arrays.curve, proving.constraints
         rows = self._backend.vector_rows(proving.arrays)
         z: U64 = partition.leases[0].array("uint64", (proving.arrays.n_wires, 4))
+        if not self._transfer.columns:
+            partition.vectors = Vectors(z, None, None, None)
+            return
         a = self._product(partition, constraints.a, z, partition.leases[1], rows)
         b = self._product(partition, constraints.b, z, partition.leases[2], rows)
         c: U64 | None = None
@@ -147,7 +156,7 @@ class Synthesis:
                     f"the witness does not satisfy circuit {partition.circuit}: "
                     f"constraint {wrong} is the first that fails"
                 )
-            if not self._backend.scratch_c:
+            if not self._backend.scratch_c and "c" not in self._transfer.columns:
                 c = None
                 partition.leases.pop().release()
         elif self._backend.scratch_c:

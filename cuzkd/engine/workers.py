@@ -31,6 +31,7 @@ from cuzkd.engine.partition import Line, Partition
 from cuzkd.engine.report import Failure, Reporter, failure
 from cuzkd.engine.residency import Residency
 from cuzkd.engine.synthesis import Host, Synthesis
+from cuzkd.engine.transfer import Transfer, ZeroCopy
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, DeviceFault
 from cuzkd.memory.hints import CapacityHints
@@ -53,6 +54,8 @@ class Parts:
     order: Callable[[str], int]
     hints: CapacityHints  # bytes of leases by circuit digest
     vram_total_bytes: int = 0
+    transfer: Transfer | None = None  # zero-copy, unless a bench wants to compare
+    observe: Callable[[Partition], None] = lambda partition: None  # told of each partition that was proved
 
 
 class Workers:
@@ -78,11 +81,13 @@ class Workers:
             parts.open_circuit, parts.backend, self._mutex, self._grants, self._reporter
         )
         plan = fault_plans.load(config.fault)
+        transfer = parts.transfer or ZeroCopy(parts.backend)
+        regime = "in-place" if parts.backend.in_place else transfer.name
         self._synthesis = Synthesis(
-            parts.backend, parts.host, self._residency, self.pool, self._reporter, plan, self._need
+            parts.backend, parts.host, self._residency, self.pool, transfer, self._reporter, plan, self._need
         )
-        self._scheduler = GpuScheduler(parts.backend, self._mutex, self._reporter, plan)
-        self._finaliser = Finaliser(parts.backend, parts.groth16, parts.order, self._reporter, plan)
+        self._scheduler = GpuScheduler(parts.backend, self._mutex, transfer, self._reporter, plan)
+        self._finaliser = Finaliser(parts.backend, parts.groth16, parts.order, regime, self._reporter, plan)
         self._todo = Line(slots=max(1, config.ready_target))
         self._ready = Line()
         self._launched: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
@@ -186,6 +191,7 @@ class Workers:
     def _finish(self, partition: Partition) -> None:
         if self._finaliser.run(partition):
             self._forget(partition)
+            self._parts.observe(partition)
         else:
             self._todo.put(partition)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
@@ -86,13 +86,13 @@ class VerifyingKey:
 
 
 @dataclass(frozen=True)
-class ProvingKey:
-    """What a prover needs. The bulk (`arrays`, formulas there) is the backend's, the rest assembly's."""
+class KeyHead:
+    """What synthesis and assembly need of a proving key: all but its bulk of points, which may be anywhere."""
 
     vk: VerifyingKey
     beta_g1: U64  # [beta]_1
     delta_g1: U64  # [delta]_1
-    arrays: KeyArrays
+    arrays: KeyShape
     constraints: Constraints
 
     def __post_init__(self) -> None:
@@ -113,18 +113,8 @@ class ProvingKey:
             raise InvalidKey(
                 f"n_rows: the matrices have {rows.n_rows}, the key says {arrays.n_rows}, the domain is {arrays.domain}"
             )
-        n = arrays.n_wires
         _require_shapes(
-            vk.curve,
-            {
-                "beta_g1": (self.beta_g1, "g1", None),
-                "delta_g1": (self.delta_g1, "g1", None),
-                "a_g1": (arrays.a_g1, "g1", n),
-                "b_g1": (arrays.b_g1, "g1", n),
-                "b_g2": (arrays.b_g2, "g2", n),
-                "l_g1": (arrays.l_g1, "g1", n - arrays.n_public - 1),
-                "h_g1": (arrays.h_g1, "g1", arrays.domain),
-            },
+            vk.curve, {"beta_g1": (self.beta_g1, "g1", None), "delta_g1": (self.delta_g1, "g1", None)}
         )
 
     def require_secure(self) -> None:
@@ -133,6 +123,27 @@ class ProvingKey:
         for name in ("beta_g1", "delta_g1"):
             if not getattr(self, name).any():
                 raise InvalidKey(f"{name} is the point at infinity: the key is not secure")
+
+
+@dataclass(frozen=True)
+class ProvingKey(KeyHead):
+    """What a prover needs. The bulk (`arrays`, formulas there) is the backend's, the rest assembly's."""
+
+    arrays: KeyArrays
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arrays, n = self.arrays, self.arrays.n_wires
+        _require_shapes(
+            arrays.curve,
+            {
+                "a_g1": (arrays.a_g1, "g1", n),
+                "b_g1": (arrays.b_g1, "g1", n),
+                "b_g2": (arrays.b_g2, "g2", n),
+                "l_g1": (arrays.l_g1, "g1", n - arrays.n_public - 1),
+                "h_g1": (arrays.h_g1, "g1", arrays.domain),
+            },
+        )
 
     def digest(self) -> str:
         """Hex blake2b-256 of everything: verifying key, points, constraints. Reads the whole key."""

@@ -20,10 +20,10 @@ from cuzkd.curves.params import CURVES
 from cuzkd.errors import DeviceFault, InvalidWitness, UnsatisfiedWitness
 from cuzkd.groth16 import hosts, verifier
 from cuzkd.groth16.hosts import Host
-from cuzkd.groth16.keys import Proof, ProvingKey
+from cuzkd.groth16.keys import KeyHead, Proof, ProvingKey
 
 
-def assemble(key: ProvingKey, sums: MsmSums, r: int, s: int, host: Host | None = None) -> Proof:
+def assemble(key: KeyHead, sums: MsmSums, r: int, s: int, host: Host | None = None) -> Proof:
     """The proof from a backend's sums; r, s: plain ints in [0, order). Host code, about a millisecond."""
     vk = key.vk
     curve, order = vk.curve, CURVES[vk.curve].r

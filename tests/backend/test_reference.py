@@ -182,19 +182,9 @@ def random_key(curve, rng):
         return reference.fixed_base_mul(curve, group, scalars([rng.randrange(9) for _ in range(n)]))
 
     return KeyArrays(
-        curve,
-        5,
-        "circom",
-        2,
-        3,
-        1,
-        some("g1", 3),
-        some("g1", 3),
-        some("g2", 3),
-        some("g1", 1),
-        some("g1", 4),
-        3,
-    )
+        curve=curve, root_family=5, reduction="circom", log_domain=2, n_wires=3, n_public=1, n_rows=3,
+        a_g1=some("g1", 3), b_g1=some("g1", 3), b_g2=some("g2", 3), l_g1=some("g1", 1), h_g1=some("g1", 4),
+    )  # fmt: skip
 
 
 def test_uploads_are_copies(curve, rng):

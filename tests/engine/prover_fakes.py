@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cuzkd.backend.protocol import KeyArrays, MsmSums, SparseMatrix
+from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.residency import constraint_bytes, key_bytes
+from cuzkd.engine.residency import constraint_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
 from cuzkd.errors import CuzkdError, Exhausted, NotFound
@@ -80,7 +80,7 @@ def square_circuit(digest="d1", with_c=True, log_domain=2, padding=0):
 
 def charge(circuit):
     """Bytes of the host budget that its key takes."""
-    return key_bytes(circuit.key) + constraint_bytes(circuit.key)
+    return circuit.key.arrays.host_bytes + constraint_bytes(circuit.key)
 
 
 def write_square(path, x, y=None, one=1, padding=0, curve=CURVE):
@@ -159,7 +159,8 @@ class ScriptedBackend:
             upload.a[:] = 7  # works in place
         twice = np.zeros((2, 2, 4), np.uint64)
         moved = 0 if self.in_place else 96
-        return MsmSums(a, point, twice, point, point, {"ntt_h": 0.001, "msm_h": 0.002}, h2d_bytes=moved)
+        spans = [Span("ntt_h", "compute", 0.0, 0.001), Span("msm_h", "compute", 0.001, 0.002)]
+        return MsmSums(a, point, twice, point, point, spans, h2d_bytes=moved)
 
 
 class PlainGroth16:

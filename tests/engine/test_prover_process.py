@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from engine.prover_fakes import Front
 
@@ -266,31 +265,26 @@ def test_synthesis_makes_no_second_copy_of_a_b_c(tmp_path):
     from types import SimpleNamespace
 
     from cuzkd.backend import cpu
-    from cuzkd.backend.protocol import KeyArrays
+    from cuzkd.backend.protocol import KeyShape
     from cuzkd.engine.faults import NoFaults
     from cuzkd.engine.partition import Partition
     from cuzkd.engine.report import Reporter
     from cuzkd.engine.synthesis import Synthesis
+    from cuzkd.engine.transfer import ZeroCopy
     from cuzkd.memory.budget import Budget
     from cuzkd.memory.pool import PinnedPool
     from cuzkd.memory.upstream import PagesUpstream
 
     rounds, curve = 40_000, "bn254"
     constraints = builtin.constraints(curve, rounds)
-    none = np.zeros((0, 2, 4), np.uint64)
-    arrays = KeyArrays(
-        curve,
-        5,
-        "circom",
-        17,
-        3 * rounds + 2,
-        1,
-        none,
-        none,
-        none.reshape(0, 2, 2, 2),
-        none,
-        none,
-        3 * rounds + 2,
+    arrays = KeyShape(
+        curve=curve,
+        root_family=5,
+        reduction="circom",
+        log_domain=17,
+        n_wires=3 * rounds + 2,
+        n_public=1,
+        n_rows=3 * rounds + 2,
     )
     path = tmp_path / "w.wtns"
     wtns.write(path, curve, builtin.witness(curve, rounds, 3))
@@ -316,6 +310,7 @@ def test_synthesis_makes_no_second_copy_of_a_b_c(tmp_path):
         host,
         residency,
         pool,
+        ZeroCopy(backend),
         Reporter(lambda message: None),
         NoFaults(),
         lambda digest, nbytes: None,
