@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuzkd.backend.protocol import Backend, LoadedKey
 from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits import prepared
 from cuzkd.circuits.manifest import Manifest, require_name
@@ -41,6 +42,14 @@ class Circuit:
 
     manifest: Manifest
     key: ProvingKey
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    def load_on(self, backend: Backend) -> LoadedKey:
+        """The key's points on a device."""
+        return backend.load_key(self.key.arrays)
 
 
 class Registry:

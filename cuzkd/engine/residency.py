@@ -14,14 +14,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from cuzkd.backend.protocol import Backend, LoadedKey, SparseMatrix
-from cuzkd.circuits.registry import Circuit
 from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.report import Reporter
 from cuzkd.errors import CuzkdError, InvalidKey, from_code
 from cuzkd.groth16.keys import KeyHead
 from cuzkd.memory.budget import Grants, Reserved
+
+
+class Openable(Protocol):
+    """A circuit that can be proved: circuits.registry.Circuit, or what a bench puts in its place."""
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def key(self) -> KeyHead: ...
+
+    def load_on(self, backend: Backend) -> LoadedKey:
+        """Its points on a device, where they may be already."""
 
 
 class ResidentKey:
@@ -66,7 +79,7 @@ class _Loading:
 class Residency:
     def __init__(
         self,
-        open_circuit: Callable[[str], Circuit],
+        open_circuit: Callable[[str], Openable],
         backend: Backend,
         mutex: DeviceMutex,
         grants: Grants,
@@ -161,7 +174,7 @@ class Residency:
     def _loaded(self, circuit: str, digest: str) -> ResidentKey:
         began = time.monotonic()
         opened = self._open_circuit(circuit)
-        proving, installed = opened.key, opened.manifest.digest
+        proving, installed = opened.key, opened.digest
         if digest not in ("", installed):
             raise InvalidKey(
                 f"circuit {circuit}: the job was submitted for key {digest}, installed is {installed}"
@@ -170,7 +183,7 @@ class Residency:
         reservation = self._grants.reserve(matrices + proving.arrays.host_bytes, "key")
         try:
             with self._mutex.held(), on_device("loading a key"):  # the mutex orders keys too
-                loaded = self._backend.load_key(proving.arrays)
+                loaded = opened.load_on(self._backend)
         except BaseException:
             reservation.release()
             raise

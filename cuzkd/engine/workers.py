@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cuzkd.backend.protocol import Backend
-from cuzkd.circuits.registry import Circuit
 from cuzkd.engine import faults as fault_plans
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.device import DeviceMutex
@@ -29,7 +28,7 @@ from cuzkd.engine.gpu_scheduler import GpuScheduler
 from cuzkd.engine.grants import RemoteGrants
 from cuzkd.engine.partition import Line, Partition
 from cuzkd.engine.report import Failure, Reporter, failure
-from cuzkd.engine.residency import Residency
+from cuzkd.engine.residency import Openable, Residency
 from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer, ZeroCopy
 from cuzkd.engine.wire import prover_pb2 as wire
@@ -50,7 +49,7 @@ class Parts:
     host: Host
     groth16: Groth16
     upstream: Upstream
-    open_circuit: Callable[[str], Circuit]
+    open_circuit: Callable[[str], Openable]
     order: Callable[[str], int]
     hints: CapacityHints  # bytes of leases by circuit digest
     vram_total_bytes: int = 0

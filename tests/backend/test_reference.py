@@ -214,7 +214,7 @@ def test_wrong_vectors(curve, rng):
         ((rows[:2], rows, None, z), "a: expected"),
         ((rows, rows[:2], None, z), "b: expected"),
         ((rows, rows, None, z[:2]), "z: expected"),
-        ((rows, rows, rows, z), "takes none"),
+        ((rows, rows, rows, z), "makes c itself"),
     ):
         with pytest.raises(ValueError, match=message):
             BACKEND.upload(key, *args)
