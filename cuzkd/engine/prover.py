@@ -50,7 +50,9 @@ def harden() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _Groth16:
+class Groth16:
+    """engine.finaliser.Groth16, by the floor of that name."""
+
     def assemble(self, key: KeyHead, sums: MsmSums, r: int, s: int) -> Proof:
         return groth16_prover.assemble(key, sums, r, s)
 
@@ -81,7 +83,7 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     return Parts(
         backend=backend,
         host=cpu,
-        groth16=_Groth16(),
+        groth16=Groth16(),
         upstream=upstream_for(backend),
         open_circuit=registry.open,
         order=lambda curve: CURVES[curve].r,

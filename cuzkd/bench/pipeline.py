@@ -1,0 +1,246 @@
+"""The threads of a prover, in this process and without a front: partitions in, records out.
+
+What is measured is the engine itself (engine/workers.py): its lines, its pool, its device mutex, its
+finalisers. Here is only the other end of its channel. It grants memory from a budget of its own, keeps a
+fixed number of partitions in flight, and collects what the engine says of each.
+
+Life: Pipeline(subject) -> run(n) -> Run, as often as wanted -> close.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from cuzkd.backend import cpu
+from cuzkd.backend.protocol import Span
+from cuzkd.bench.subject import Subject
+from cuzkd.curves.params import CURVES
+from cuzkd.engine.channel import Channel
+from cuzkd.engine.partition import Partition
+from cuzkd.engine.prover import Groth16, upstream_for
+from cuzkd.engine.transfer import Transfer
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.engine.workers import Parts, Workers
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, from_code
+from cuzkd.memory.budget import Budget, Reservation
+from cuzkd.memory.hints import CapacityHints
+from cuzkd.memory.pool import PoolStats
+from cuzkd.memory.upstream import Upstream
+
+PRIORITY = 2
+
+
+@dataclass(frozen=True)
+class Record:
+    """One partition that was proved, and whose proof the finaliser has verified."""
+
+    number: int
+    spans: tuple[Span, ...]
+    proof: bytes
+    publics: tuple[bytes, ...]
+    h2d_bytes: int
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase."""
+        out: dict[str, float] = {}
+        for span in self.spans:
+            out[span.phase] = out.get(span.phase, 0.0) + span.seconds
+        return out
+
+
+@dataclass(frozen=True)
+class Run:
+    """records: by number. began_s, ended_s: first offer and last answer, on the clock of time.monotonic()."""
+
+    records: tuple[Record, ...]
+    began_s: float
+    ended_s: float
+    pool: PoolStats
+    budget_peak_bytes: int
+
+    @property
+    def wall_s(self) -> float:
+        return self.ended_s - self.began_s
+
+
+@dataclass
+class Setting:
+    """How the engine is set up. Zeros and None stand for what the daemon does by default."""
+
+    transfer: Transfer | None = None
+    upstream: Upstream | None = None
+    ready_target: int = 2
+    synthesis_threads: int = 1
+    budget_bytes: int = 0  # 0: no limit that would ever be met
+    slab_bytes: int = 0
+    wipe: bool = True
+
+
+@dataclass
+class _Flight:
+    """What is under way."""
+
+    answers: queue.SimpleQueue[wire.PartitionDone | CuzkdError] = field(default_factory=queue.SimpleQueue)
+    spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    held: list[Reservation] = field(default_factory=list)
+
+
+class Pipeline:
+    """See the module docstring. One user at a time."""
+
+    def __init__(self, subject: Subject, setting: Setting | None = None) -> None:
+        setting = setting or Setting()
+        self._subject = subject
+        self._flight = _Flight()
+        self._offered = 0
+        self.budget = Budget(setting.budget_bytes or 1 << 62)
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._channel = Channel(ours, wire.FromProver)
+        config = wire.Configure(
+            max_parallel_synthesis=setting.synthesis_threads,
+            ready_target=setting.ready_target,
+            wipe=setting.wipe,
+            slab_bytes=setting.slab_bytes,
+        )
+        parts = Parts(
+            backend=subject.backend,
+            host=cpu,
+            groth16=Groth16(),
+            upstream=setting.upstream or upstream_for(subject.backend),
+            open_circuit=lambda name: subject,
+            order=lambda curve: CURVES[curve].r,
+            hints=CapacityHints(None),
+            transfer=setting.transfer,
+            observe=self._observe,
+        )
+        self.workers = Workers(Channel(theirs, wire.ToProver), config, parts, leave=lambda code: None)
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (("bench-front", self._listen), ("prover", self.workers.run))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- partitions --
+
+    def run(self, count: int, in_flight: int = 0, done: Callable[[int], None] = lambda number: None) -> Run:
+        """Prove `count` partitions, each with its own witness, `in_flight` at a time (0: all at once).
+
+        done(number): called as each ends. Raises the first error of any of them, once those under way are through.
+        """
+        if count < 1:
+            raise InvalidInput(f"partitions: expected at least 1, got {count}")
+        began_s = time.monotonic()
+        under_way = min(in_flight or count, count)
+        first = self._offered
+        for _ in range(under_way):
+            self._offer()
+        records: list[Record] = []
+        error: CuzkdError | None = None
+        while under_way:
+            answer = self._flight.answers.get()
+            under_way -= 1
+            if isinstance(answer, CuzkdError):
+                error = error or answer
+            else:
+                records.append(self._record(answer))
+                done(records[-1].number)
+            if error is None and self._offered - first < count:
+                self._offer()
+                under_way += 1
+        if error is not None:
+            raise error
+        records.sort(key=lambda record: record.number)
+        ended_s = time.monotonic()
+        return Run(tuple(records), began_s, ended_s, self.workers.pool.stats(), self.budget.peak_bytes)
+
+    def _offer(self) -> None:
+        number = self._offered
+        self._offered += 1
+        self._send(
+            offer=wire.Offer(
+                partition_id=str(number),
+                circuit=self._subject.name,
+                circuit_digest=self._subject.digest,
+                spool_path=str(self._subject.witness(number)),
+                priority=PRIORITY,
+                sequence=number,
+                attempt=1,
+            )
+        )
+
+    def _observe(self, partition: Partition) -> None:
+        self._flight.spans[partition.id] = tuple(partition.spans)
+
+    def _record(self, done: wire.PartitionDone) -> Record:
+        number = int(done.partition_id)
+        spans = self._flight.spans.pop(done.partition_id)
+        return Record(number, spans, done.proof, tuple(done.publics), done.h2d_bytes)
+
+    # -- the other end of the channel --
+
+    def _listen(self) -> None:
+        while (message := self._channel.receive()) is not None:
+            kind = message.WhichOneof("kind")
+            if kind == "grant_request":
+                self._grant(message.grant_request)
+            elif kind == "grant_return":
+                self._returned(message.grant_return.bytes)
+            elif kind == "done":
+                self._flight.answers.put(message.done)
+            elif kind == "failed":
+                self._flight.answers.put(from_code(message.failed.error_code, message.failed.error_message))
+            elif kind == "fatal":
+                self._flight.answers.put(from_code(message.fatal.error_code, message.fatal.error_message))
+
+    def _grant(self, asked: wire.GrantRequest) -> None:
+        def granted(reservation: Reservation) -> None:
+            self._flight.held.append(reservation)
+            self._send(grant=wire.Grant(request_id=asked.request_id, bytes=asked.bytes))
+
+        try:
+            ticket = self.budget.request(asked.bytes, asked.what, granted)
+            if asked.now and ticket.cancel():
+                raise Exhausted("not now")
+        except CuzkdError as error:
+            refusal = wire.Grant(request_id=asked.request_id, error_code=error.code, error_message=str(error))
+            self._send(grant=refusal)
+
+    def _returned(self, nbytes: int) -> None:
+        held = self._flight.held
+        while nbytes:
+            reservation = next(one for one in held if one.nbytes)
+            part = min(nbytes, reservation.nbytes)
+            reservation.shrink(reservation.nbytes - part)
+            nbytes -= part
+        self._flight.held = [one for one in held if one.nbytes]
+
+    def _send(self, **kind: object) -> None:
+        self._channel.send(wire.ToProver(**kind))
+
+    def close(self) -> None:
+        """End the threads and give pinned memory back. The subject's key stays loaded."""
+        self._send(shutdown=wire.Shutdown())
+        self._threads[1].join()
+        self.workers.pool.close()
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        self._socket.close()
+
+
+@contextmanager
+def opened(subject: Subject, setting: Setting | None = None) -> Iterator[Pipeline]:
+    """A pipeline for a block."""
+    pipeline = Pipeline(subject, setting)
+    try:
+        yield pipeline
+    finally:
+        pipeline.close()
