@@ -83,17 +83,25 @@ def copy_witness(curve: str, raw: Any, out: U64) -> int:
     return int(_native.copy_witness(curve, np.frombuffer(raw, dtype=np.uint8), out))
 
 
-def spmv_into(curve: str, matrix: SparseMatrix, z: U64, out: U64, row_begin: int, row_end: int) -> None:
+def spmv_into(
+    curve: str,
+    matrix: SparseMatrix,
+    z: U64,
+    out: U64,
+    row_begin: int,
+    row_end: int,
+    short_rows: bool = True,
+) -> None:
     """Rows [row_begin, row_end) of matrix . z into those of out (Montgomery); z: CANONICAL [n_cols, 4].
 
+    short_rows: units are summed without products and zeros skipped (kernels/sparse.cuh); False for benches alone.
     Raises InvalidKey when an index of the matrix is out of bounds; rows may then have been written.
     """
     if len(z) != matrix.n_cols:
         raise ValueError(f"z: expected {matrix.n_cols} rows, got {len(z)}")
+    product = _native.spmv if short_rows else _native.spmv_by_products
     with _matrix_errors():
-        _native.spmv(
-            curve, matrix.row_ptr, matrix.cols, matrix.coeff, matrix.table, z, out, row_begin, row_end
-        )
+        product(curve, matrix.row_ptr, matrix.cols, matrix.coeff, matrix.table, z, out, row_begin, row_end)
 
 
 def first_mismatch(curve: str, a: U64, b: U64, c: U64, begin: int, end: int) -> int:

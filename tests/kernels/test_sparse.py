@@ -43,6 +43,18 @@ def test_equals_plain_ints(backend, curve, n_rows, n_cols, rng):
     same(backend.spmv(curve, m, z), REFERENCE.spmv(curve, m, z))
 
 
+def test_every_entry_a_product_equals_plain_ints(curve, rng):
+    """What benches compare the daemon's rows with is as right as they are."""
+    m, z = matrix(curve, 1000, 300, rng), witness(curve, 300, rng)
+    out = np.full((1000, 4), 7, np.uint64)
+    cpu.spmv_into(curve, m, z, out, 100, 1000, short_rows=False)
+    same(out[100:], REFERENCE.spmv(curve, m, z)[100:])
+    assert (out[:100] == 7).all()
+    with pytest.raises(InvalidKey, match="row 999"):
+        wrong = replace(m, row_ptr=np.append(m.row_ptr[:-1], np.uint64(len(m.cols) + 1)))
+        cpu.spmv_into(curve, wrong, z, out, 0, 1000, short_rows=False)
+
+
 def test_a_block_of_rows_leaves_the_others_alone(curve, rng):
     m, z = matrix(curve, 500, 100, rng), witness(curve, 100, rng)
     out = np.full((600, 4), 7, np.uint64)

@@ -149,6 +149,7 @@ static void msm(Name curve, Name group, Words bases, const Scalars& scalars, siz
     });
 }
 
+template <bool SHORT>
 static void spmv(Name curve, Words row_ptr, Indices cols, Indices coeff, Words table, Words z, OutWords out,
                  size_t begin, size_t end) {
     with_curve(curve, [&](auto c) {
@@ -163,7 +164,7 @@ static void spmv(Name curve, Words row_ptr, Indices cols, Indices coeff, Words t
         expect_range(begin, end, m.n_rows, "the matrix");
         expect_range(begin, end, out.shape(0), "out");
         Release nogil;
-        sparse_rows(m, t, w, o, begin, end);
+        sparse_rows<SHORT>(m, t, w, o, begin, end);
     });
 }
 
@@ -237,8 +238,10 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
         .def_prop_ro("bucket_entries", &Scalars::bucket_entries);
     m.def("prepare_scalars", &prepare_scalars, a("curve"), a("scalars"));
     m.def("msm", &msm, a("curve"), a("group"), a("bases"), a("scalars"), a("first"), a("out"));
-    m.def("spmv", &spmv, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"), a("out"), a("begin"),
-          a("end"));
+    m.def("spmv", &spmv<true>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"), a("out"),
+          a("begin"), a("end"));
+    m.def("spmv_by_products", &spmv<false>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"),
+          a("out"), a("begin"), a("end"));
     m.def("first_mismatch", &first_mismatch_op, a("curve"), a("a"), a("b"), a("c"), a("begin"), a("end"));
     m.def("copy_witness", &copy_witness_op, a("curve"), a("raw"), a("out"));
     m.def("pairing_check", &pairing_check, a("curve"), a("g1"), a("g2"));

@@ -36,8 +36,9 @@ struct Csr {
     size_t n_rows, n_cols, nnz, n_table;
 };
 
-// Rows begin .. end of matrix . z into out[begin .. end]. Every index is checked before it is used.
-template <class Fr>
+// Rows begin .. end of matrix . z into out[begin .. end]. Every index is checked before it is used. SHORT: no products
+// for units and zeros (sparse.cuh).
+template <bool SHORT, class Fr>
 void sparse_rows(const Csr& m, const Fr* table, const Fr* z, Fr* out, size_t begin, size_t end) {
     std::atomic<size_t> wrong{NONE};
     parallel_ranges(end - begin, 256, [&](size_t from, size_t to) {
@@ -49,7 +50,8 @@ void sparse_rows(const Csr& m, const Fr* table, const Fr* z, Fr* out, size_t beg
                 wrong = row;
                 return;
             }
-            out[row] = sparse_row(first, last, m.cols, m.coeff, table, z);
+            out[row] = SHORT ? sparse_row(first, last, m.cols, m.coeff, table, z)
+                             : sparse_row_by_products(first, last, m.cols, m.coeff, table, z);
         }
     });
     if (wrong != NONE)
