@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import cuzkd
 from cuzkd import terminal
+from cuzkd.bench import commands as bench
 from cuzkd.errors import (
     AlreadyExists,
     Cancelled,
@@ -284,6 +285,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--rounds", type=_positive, default=300, metavar="N", help="size of the circuit")
     command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
     command.set_defaults(run=demo)
+
+    bench.add_parsers(commands)
     return top
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import Span
@@ -89,6 +90,7 @@ class _Flight:
 
     answers: queue.SimpleQueue[wire.PartitionDone | CuzkdError] = field(default_factory=queue.SimpleQueue)
     spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    observed: threading.Condition = field(default_factory=threading.Condition)
     held: list[Reservation] = field(default_factory=list)
 
 
@@ -100,9 +102,10 @@ class Pipeline:
         self._subject = subject
         self._flight = _Flight()
         self._offered = 0
+        self.pending = 0  # partitions of the run under way without an answer, those yet to be offered included
         self.budget = Budget(setting.budget_bytes or 1 << 62)
         ours, theirs = socket.socketpair()
-        self._socket = ours
+        self._sockets = ours, theirs
         self._channel = Channel(ours, wire.FromProver)
         config = wire.Configure(
             max_parallel_synthesis=setting.synthesis_threads,
@@ -131,6 +134,14 @@ class Pipeline:
 
     # -- partitions --
 
+    def prewarm(self, count: int) -> float:
+        """Have pinned memory for `count` partitions before the first comes; returns the seconds that it took."""
+        began = time.monotonic()
+        self.workers.pool.prewarm(self._subject.lease_bytes, count)
+        while self.workers.pool.stats().slabs < count:
+            time.sleep(0.001)
+        return time.monotonic() - began
+
     def run(self, count: int, in_flight: int = 0, done: Callable[[int], None] = lambda number: None) -> Run:
         """Prove `count` partitions, each with its own witness, `in_flight` at a time (0: all at once).
 
@@ -140,6 +151,7 @@ class Pipeline:
             raise InvalidInput(f"partitions: expected at least 1, got {count}")
         began_s = time.monotonic()
         under_way = min(in_flight or count, count)
+        self.pending = count
         first = self._offered
         for _ in range(under_way):
             self._offer()
@@ -148,8 +160,10 @@ class Pipeline:
         while under_way:
             answer = self._flight.answers.get()
             under_way -= 1
+            self.pending -= 1
             if isinstance(answer, CuzkdError):
                 error = error or answer
+                self.pending = under_way
             else:
                 records.append(self._record(answer))
                 done(records[-1].number)
@@ -178,11 +192,15 @@ class Pipeline:
         )
 
     def _observe(self, partition: Partition) -> None:
-        self._flight.spans[partition.id] = tuple(partition.spans)
+        with self._flight.observed:
+            self._flight.spans[partition.id] = tuple(partition.spans)
+            self._flight.observed.notify()
 
     def _record(self, done: wire.PartitionDone) -> Record:
         number = int(done.partition_id)
-        spans = self._flight.spans.pop(done.partition_id)
+        with self._flight.observed:  # the answer may overtake the observation
+            self._flight.observed.wait_for(lambda: done.partition_id in self._flight.spans)
+            spans = self._flight.spans.pop(done.partition_id)
         return Record(number, spans, done.proof, tuple(done.publics), done.h2d_bytes)
 
     # -- the other end of the channel --
@@ -223,7 +241,7 @@ class Pipeline:
             nbytes -= part
         self._flight.held = [one for one in held if one.nbytes]
 
-    def _send(self, **kind: object) -> None:
+    def _send(self, **kind: Any) -> None:
         self._channel.send(wire.ToProver(**kind))
 
     def close(self) -> None:
@@ -231,9 +249,11 @@ class Pipeline:
         self._send(shutdown=wire.Shutdown())
         self._threads[1].join()
         self.workers.pool.close()
-        self._socket.shutdown(socket.SHUT_RDWR)
+        ours, theirs = self._sockets
+        ours.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
-        self._socket.close()
+        ours.close()
+        theirs.close()
 
 
 @contextmanager

@@ -23,8 +23,10 @@ from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead
+from cuzkd.memory.upstream import round_to_pages
 
 SHARED_MEMORY = Path("/dev/shm")
+FR_BYTES = 32
 
 
 @dataclass
@@ -47,7 +49,14 @@ class Subject:
 
     @property
     def witness_bytes(self) -> int:
-        return 32 * self.circuit.n_wires
+        return FR_BYTES * self.circuit.n_wires
+
+    @property
+    def lease_bytes(self) -> int:
+        """Of host memory that a partition holds when z, a, b and c are made."""
+        shape = self.key.arrays
+        column = round_to_pages(FR_BYTES * self.backend.vector_rows(shape))
+        return round_to_pages(FR_BYTES * shape.n_wires) + 3 * column
 
     def witness(self, number: int) -> Path:
         """The file of witness `number`, written if it is not there."""
@@ -55,9 +64,7 @@ class Subject:
         path = self.folder / f"{seed}.wtns"
         if not path.exists():
             began = time.monotonic()
-            beside = path.with_suffix(".part")
-            self.circuit.write_witness(beside, seed)
-            beside.rename(path)
+            self.circuit.write_witness(path, seed)
             self.made_s["witness"] = time.monotonic() - began
         return path
 
@@ -81,7 +88,9 @@ def make(
     began = time.monotonic()
     key, loaded = _key(constraints, backend)
     made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
-    place = Path(tempfile.mkdtemp(prefix="cuzkd-bench-", dir=folder or _roomy(5 * 32 * circuit.n_wires)))
+    place = Path(
+        tempfile.mkdtemp(prefix="cuzkd-bench-", dir=folder or _roomy(5 * FR_BYTES * circuit.n_wires))
+    )
     name = f"synthetic-{n_constraints}-{curve}"
     try:
         yield Subject(name, key.vk.digest(), backend, circuit, key, loaded, place, distinct, made_s)
@@ -95,7 +104,7 @@ def _key(constraints: Constraints, backend: Backend) -> tuple[KeyHead, LoadedKey
         from cuzkd.backend import cuda
         from cuzkd.groth16 import device_setup
 
-        return device_setup.setup(constraints, cast(cuda.CudaBackend, backend))
+        return device_setup.develop_key(cast(cuda.CudaBackend, backend), constraints)
     key = setup.setup(constraints)
     return key, backend.load_key(key.arrays)
 
