@@ -24,7 +24,7 @@ def bed(request, tmp_path_factory):
 
 def test_every_partition_is_another_and_comes_back_once(bed):
     with pipeline.opened(bed) as prover:
-        assert prover.prewarm(2) > 0
+        assert prover.prewarm(3) > 0  # two ready, one at work
         first, second = prover.run(4, in_flight=2), prover.run(3)
         stats = prover.workers.pool.stats()
     assert [r.number for r in first.records] == [0, 1, 2, 3] and [r.number for r in second.records] == [
@@ -57,7 +57,7 @@ def test_an_error_ends_the_run_and_not_the_pipeline(bed):
 
 def test_from_the_command_line_to_files(tmp_path, capsys):
     out = {name: tmp_path / name for name in ("numbers.json", "section.md", "trace.json", "proofs")}
-    arguments = "--constraints 1_200 --curve bn254 --partitions 2 --backend cpu".split()
+    arguments = ["--constraints", "1_200", "--curve", "bn254", "--partitions", "2", "--backend", "cpu"]
     files = ["--json", out["numbers.json"], "--markdown", out["section.md"], "--timeline", out["trace.json"]]
     code = cli.main(
         ["bench", "porep", *arguments, *map(str, files), "--dir", str(tmp_path), "--out", str(out["proofs"])]
