@@ -17,7 +17,7 @@ the check where C is known, working space where the backend has `scratch_c`; els
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cuzkd.backend.protocol import U64, Backend, SparseMatrix
@@ -28,7 +28,6 @@ from cuzkd.engine.residency import Residency
 from cuzkd.engine.transfer import Transfer
 from cuzkd.errors import InvalidKey, InvalidWitness, UnsatisfiedWitness
 from cuzkd.formats import wtns
-from cuzkd.memory.lease import Lease
 from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import round_to_pages
 from cuzkd.memory.vec import PinnedVec
@@ -118,9 +117,19 @@ class Synthesis:
         sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * vectors]
         self._need(partition.digest, sum(map(round_to_pages, sizes)))
         with partition.timed("pin"):
-            partition.leases = self._pool.lease_all(
-                sizes, owner=partition.digest, give_up=partition.cancelled.is_set
-            )
+            self.lease(partition, sizes)
+
+    # How rows come by their memory. The way before this one is in bench/growing.py.
+
+    def lease(self, partition: Partition, sizes: Sequence[int]) -> None:
+        """Give the partition its leases, of so many bytes: for z, a, b, c, as far as they are made."""
+        partition.leases = self._pool.lease_all(
+            sizes, owner=partition.digest, give_up=partition.cancelled.is_set
+        )
+
+    def vec(self, partition: Partition, number: int, rows: int) -> PinnedVec:
+        """A vector of so many rows, to be written into lease `number`."""
+        return PinnedVec(partition.leases[number], capacity_rows=rows)
 
     def _copy(self, partition: Partition, values: memoryview) -> None:
         arrays = partition.key.proving.arrays
@@ -145,11 +154,11 @@ class Synthesis:
         if not self._transfer.columns:
             partition.vectors = Vectors(z, None, None, None)
             return
-        a = self._product(partition, constraints.a, z, partition.leases[1], rows)
-        b = self._product(partition, constraints.b, z, partition.leases[2], rows)
+        a = self._product(partition, constraints.a, z, 1, rows)
+        b = self._product(partition, constraints.b, z, 2, rows)
         c: U64 | None = None
         if constraints.c is not None:
-            c = self._product(partition, constraints.c, z, partition.leases[3], rows)
+            c = self._product(partition, constraints.c, z, 3, rows)
             wrong = self._host.first_mismatch(curve, a, b, c, 0, rows)
             if wrong >= 0:
                 raise UnsatisfiedWitness(
@@ -160,18 +169,20 @@ class Synthesis:
                 c = None
                 partition.leases.pop().release()
         elif self._backend.scratch_c:
-            c = partition.leases[3].array("uint64", (rows, 4))
+            space = self.vec(partition, 3, rows)
+            space.extend(rows)
+            c = space.finish()
         partition.vectors = Vectors(z, a, b, c)
 
-    def _product(self, partition: Partition, matrix: SparseMatrix, z: U64, lease: Lease, rows: int) -> U64:
+    def _product(self, partition: Partition, matrix: SparseMatrix, z: U64, number: int, rows: int) -> U64:
         """matrix z in Montgomery form, `rows` rows, those past the matrix zero; block by block."""
         curve = partition.key.proving.arrays.curve
-        vec = PinnedVec(lease, capacity_rows=rows)
+        vec = self.vec(partition, number, rows)
         while vec.rows < matrix.n_rows:
             partition.check()
             begin, end = vec.rows, min(vec.rows + BLOCK_ROWS, matrix.n_rows)
-            block = vec.extend(end - begin)
-            self._host.spmv_into(curve, _window(matrix, begin, end), z, block, 0, end - begin)
+            window = _window(matrix, begin, end)
+            self._host.spmv_into(curve, window, z, vec.extend(end - begin), 0, end - begin)
         vec.extend(rows - matrix.n_rows)[:] = 0
         return vec.finish()
 

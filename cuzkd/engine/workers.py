@@ -54,6 +54,7 @@ class Parts:
     hints: CapacityHints  # bytes of leases by circuit digest
     vram_total_bytes: int = 0
     transfer: Transfer | None = None  # zero-copy, unless a bench wants to compare
+    synthesis: Callable[..., Synthesis] = Synthesis
     observe: Callable[[Partition], None] = lambda partition: None  # told of each partition that was proved
 
 
@@ -82,7 +83,7 @@ class Workers:
         plan = fault_plans.load(config.fault)
         transfer = parts.transfer or ZeroCopy(parts.backend)
         regime = "in-place" if parts.backend.in_place else transfer.name
-        self._synthesis = Synthesis(
+        self._synthesis = parts.synthesis(
             parts.backend, parts.host, self._residency, self.pool, transfer, self._reporter, plan, self._need
         )
         self._scheduler = GpuScheduler(parts.backend, self._mutex, transfer, self._reporter, plan)

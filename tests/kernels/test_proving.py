@@ -47,14 +47,19 @@ def prove(backend, k, a, b, z):
     return backend.launch(upload).result()
 
 
+@pytest.mark.parametrize("parallel_g2", [False, True])
 @pytest.mark.parametrize(("log_domain", "n_wires", "n_public"), [(0, 1, 0), (1, 3, 2), (3, 12, 4)])
-def test_sums_equal_the_reference(curve, log_domain, n_wires, n_public, rng):
+def test_sums_equal_the_reference(curve, log_domain, n_wires, n_public, parallel_g2, rng):
     k = key(curve, log_domain, n_wires, n_public, rng)
     a, b, z = vectors(k, rng)
-    got, expected = prove(cpu.CpuBackend(), k, a, b, z), prove(ReferenceBackend(), k, a, b, z)
+    got, expected = prove(cpu.CpuBackend(parallel_g2), k, a, b, z), prove(ReferenceBackend(), k, a, b, z)
     for name in SUMS:
         assert np.array_equal(getattr(got, name), getattr(expected, name)), name
     assert set(got.phases_s) == PHASES and got.h2d_bytes == 0
+    rows = {span.phase: span.row for span in got.spans}
+    assert rows.pop("msm_b_g2") == ("compute-g2" if parallel_g2 else "compute") and set(rows.values()) == {
+        "compute"
+    }
 
 
 def test_several_callers_share_the_threads(rng):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cuzkd.errors import LeaseRevoked
+from cuzkd.errors import LeaseRevoked, NeverFits
 from cuzkd.memory.budget import Budget
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PinnedPool
@@ -34,6 +34,65 @@ def test_a_vec_must_fit_into_its_lease():
     pool = PinnedPool(PagesUpstream(), Budget(1 << 20))
     with pool.lease(10 * 32) as lease, pytest.raises(ValueError, match="352 bytes, the lease holds 320"):
         PinnedVec(lease, capacity_rows=11)
+    pool.close()
+
+
+@pytest.mark.parametrize("blocks", [(5, 5, 5), (1, 0, 1, 30, 2), (100,), (3, 1, 1, 1, 1, 1)])
+def test_running_over_moves_to_larger_leases(blocks):
+    """What was written goes along; one lease is held at a time but while it is copied."""
+    pool = PinnedPool(PagesUpstream(), Budget(1 << 20))
+    leases = [pool.lease(3 * 24)]
+
+    def larger(nbytes):
+        leases.append(pool.lease(nbytes))
+        return leases[-1]
+
+    vec = PinnedVec(leases[0], (3,), capacity_rows=3, larger=larger)
+    expected, capacities = [], [3]
+    for number, k in enumerate(blocks):
+        vec.extend(k)[:] = number
+        expected += [[number] * 3] * k
+        if vec.capacity_rows != capacities[-1]:
+            capacities.append(vec.capacity_rows)
+            assert vec.capacity_rows == max(2 * capacities[-2], vec.rows)
+            assert leases[-1].nbytes == vec.capacity_rows * 24
+    assert vec.moves == len(leases) - 1 == len(capacities) - 1 > 0
+    done = vec.finish()
+    assert done.tolist() == expected and done.ctypes.data == leases[-1].address
+    assert pool.stats().leased_bytes == 4096 * -(-leases[-1].nbytes // 4096)
+    with pytest.raises(LeaseRevoked):
+        leases[0].view()
+    del done
+    leases[-1].release()
+    pool.close()
+
+
+def test_a_block_kept_over_a_move_is_found():
+    pool = PinnedPool(PagesUpstream(), Budget(1 << 20))
+    leases = [pool.lease(32)]
+    vec = PinnedVec(
+        leases[0], capacity_rows=1, larger=lambda nbytes: leases.append(pool.lease(nbytes)) or leases[-1]
+    )
+    block = vec.extend(1)
+    with pytest.raises(LeaseRevoked, match="a view of it is alive"):
+        vec.extend(1)
+    assert pool.stats().quarantined_bytes == 4096
+    del block
+    vec.finish()
+    leases[-1].release()
+    pool.close()
+
+
+def test_no_larger_lease_leaves_all_as_it_was():
+    pool = PinnedPool(PagesUpstream(), Budget(1 << 12))
+    lease = pool.lease(32)
+    vec = PinnedVec(lease, capacity_rows=1, larger=lambda nbytes: pool.lease(1 << 13))
+    vec.extend(1)[:] = 7
+    with pytest.raises(NeverFits):
+        vec.extend(1)
+    assert (vec.rows, vec.moves) == (1, 0)
+    assert vec.finish().tolist() == [[7] * 4]
+    lease.release()
     pool.close()
 
 
