@@ -80,8 +80,14 @@ def law_modules(curve: str) -> list[Module]:
     return [*fields, *points, Module("rows", curve)]
 
 
+def setup_modules(curve: str) -> list[Module]:
+    """What only the making of a development key runs."""
+    return [Module("setup", curve), *(Module("multiples", curve, group=group) for group in GROUP_TYPES)]
+
+
 def all_modules() -> list[Module]:
-    return [m for curve in CURVE_TYPES for m in proving_modules(curve) + law_modules(curve)]
+    kinds = (proving_modules, law_modules, setup_modules)
+    return [m for curve in CURVE_TYPES for kind in kinds for m in kind(curve)]
 
 
 @lru_cache(maxsize=1)

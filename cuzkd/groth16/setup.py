@@ -28,6 +28,7 @@ from cuzkd.groth16.hosts import Host
 from cuzkd.groth16.keys import ProvingKey, VerifyingKey
 
 ROOT_FAMILY = 5
+DEVELOPMENT = "development key: INSECURE"  # for whatever shows such a key to people
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,12 @@ def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host |
 
     Raises InvalidInput where C is not known, a secret is out of range, or the curve has no domain of the size.
     """
-    if constraints.c is None:
-        raise InvalidInput("set-up needs the matrix C, and these constraints come without it")
-    curve, host = constraints.curve, host or hosts.best()
-    f, k = _Scalars(curve, host), secrets or Secrets.random(curve)
-    _require_range(k, f.r)
-    log_n = constraints.log_domain
-    if log_n >= CURVES[curve].two_adicity:
-        raise InvalidInput(
-            f"constraints: a domain of 2^{log_n} is too large for the roots of unity of {curve}"
-        )
+    a, b, c = matrices(constraints)
+    k = secrets_for(constraints, secrets)
+    curve, log_n, host = constraints.curve, constraints.log_domain, host or hosts.best()
+    f = _Scalars(curve, host)
     lagrange = f.canonical(_lagrange(f, k.tau, log_n, step=1))[: constraints.n_rows]
-    u, v, w = (
-        _transposed_product(host, curve, matrix, lagrange)
-        for matrix in (constraints.a, constraints.b, constraints.c)
-    )
+    u, v, w = (_transposed_product(host, curve, matrix, lagrange) for matrix in (a, b, c))
     mixed = f.op(
         "add", f.op("add", f.op("mul", u, f.constant(k.beta)), f.op("mul", v, f.constant(k.alpha))), w
     )
@@ -106,15 +98,7 @@ def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host |
     def g2(scalars: U64) -> U64:
         return host.services.fixed_base_mul(curve, "g2", f.canonical(scalars))
 
-    alpha, beta, delta = (f.constant(x) for x in (k.alpha, k.beta, k.delta))
-    vk = VerifyingKey(
-        curve=curve,
-        alpha_g1=g1(alpha)[0],
-        beta_g2=g2(beta)[0],
-        gamma_g2=g2(f.constant(1))[0],
-        delta_g2=g2(delta)[0],
-        ic=g1(np.ascontiguousarray(mixed[:n_ic])),
-    )
+    vk, beta_g1, delta_g1 = head_points(curve, k, g1(np.ascontiguousarray(mixed[:n_ic])), host)
     arrays = KeyArrays(
         curve=curve,
         root_family=ROOT_FAMILY,
@@ -129,28 +113,61 @@ def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host |
         l_g1=g1(f.op("mul", np.ascontiguousarray(mixed[n_ic:]), per_delta)),
         h_g1=g1(h),
     )
-    return ProvingKey(vk, g1(beta)[0], g1(delta)[0], arrays, constraints)
+    return ProvingKey(vk, beta_g1, delta_g1, arrays, constraints)
+
+
+def matrices(constraints: Constraints) -> tuple[SparseMatrix, SparseMatrix, SparseMatrix]:
+    """A, B, C; InvalidInput where C is not known."""
+    if constraints.c is None:
+        raise InvalidInput("set-up needs the matrix C, and these constraints come without it")
+    return constraints.a, constraints.b, constraints.c
+
+
+def secrets_for(constraints: Constraints, secrets: Secrets | None) -> Secrets:
+    """The secrets given, or fresh ones; InvalidInput where no key can come of them."""
+    curve, log_n = CURVES[constraints.curve], constraints.log_domain
+    if log_n >= curve.two_adicity:
+        raise InvalidInput(
+            f"constraints: a domain of 2^{log_n} is too large for the roots of unity of {curve.name}"
+        )
+    k = secrets or Secrets.random(curve.name)
+    # Zero drops a term, and delta = gamma = 1 is a key under which anybody proves anything.
+    for name, low in (("tau", 1), ("alpha", 1), ("beta", 1), ("delta", 2)):
+        if not low <= getattr(k, name) < curve.r:
+            raise InvalidInput(f"{name}: expected at least {low} and below r")
+    if pow(k.tau, 2 << log_n, curve.r) == 1:
+        raise InvalidInput("tau lies in the domain, or in its double; choose another")
+    return k
+
+
+def head_points(curve: str, k: Secrets, ic: U64, host: Host) -> tuple[VerifyingKey, U64, U64]:
+    """The verifying key, [beta]_1 and [delta]_1: the points that are not the prover's bulk."""
+
+    def multiple(group: str, scalar: int) -> U64:
+        points = host.services.fixed_base_mul(curve, group, hosts.scalars([scalar]))
+        return points.reshape(points.shape[1:])
+
+    vk = VerifyingKey(
+        curve=curve,
+        alpha_g1=multiple("g1", k.alpha),
+        beta_g2=multiple("g2", k.beta),
+        gamma_g2=multiple("g2", 1),
+        delta_g2=multiple("g2", k.delta),
+        ic=ic,
+    )
+    return vk, multiple("g1", k.beta), multiple("g1", k.delta)
 
 
 def _lagrange(f: _Scalars, tau: int, log_n: int, step: int) -> U64:
     """L_i(tau) over the domain of 2^log_n, Montgomery: all of them (step 1), or those of odd i (step 2)."""
     r, n = f.r, 1 << log_n
     root = CURVES[f.curve].root_of_unity(ROOT_FAMILY, log_n)
-    vanishing = (pow(tau, n, r) - 1) % r
-    if vanishing == 0:
-        raise InvalidInput("tau lies in the domain; choose another")
     points = f.powers(pow(root, step, r), n // step)
     if step == 2:
         points = f.op("mul", points, f.constant(root))
     inverse = f.op("inv", f.op("sub", f.constant(tau), points))
+    vanishing = pow(tau, n, r) - 1
     return f.op("mul", f.op("mul", points, inverse), f.constant(vanishing * pow(n, -1, r)))
-
-
-def _require_range(k: Secrets, r: int) -> None:
-    """Zero drops a term, and delta = gamma = 1 is a key under which anybody proves anything."""
-    for name, low in (("tau", 1), ("alpha", 1), ("beta", 1), ("delta", 2)):
-        if not low <= getattr(k, name) < r:
-            raise InvalidInput(f"{name}: expected at least {low} and below r")
 
 
 def _transposed_product(host: Host, curve: str, matrix: SparseMatrix, row_values: U64) -> U64:

@@ -8,6 +8,7 @@
 #include "cpu/pairing.hpp"
 #include "cpu/pool.hpp"
 #include "cpu/scalars.hpp"
+#include "cpu/setup.hpp"
 #include "cpu/transform.hpp"
 #include "cpu/vectors.hpp"
 
@@ -246,6 +247,7 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
     m.def("copy_witness", &copy_witness_op, a("curve"), a("raw"), a("out"));
     m.def("pairing_check", &pairing_check, a("curve"), a("g1"), a("g2"));
     m.def("pairing", &pairing, a("curve"), a("g1"), a("g2"), a("out"));
+    bind_setup(m);
     m.def("set_threads", [](int n) {
         if (n < 1) refuse("set_threads: expected at least 1, got " + std::to_string(n));
         Release nogil;
