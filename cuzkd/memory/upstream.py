@@ -67,12 +67,16 @@ class Upstream(Protocol):
 
 
 class PagesUpstream:
-    """Anonymous private pages, huge where the kernel has them, all of them touched by `threads` threads."""
+    """Anonymous private pages, huge where the kernel has them, all of them touched by `threads` threads.
+
+    huge: False asks for pages of the ordinary size alone, to see what the others are worth.
+    """
 
     name = "pages"
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, huge: bool = True) -> None:
         self._threads = max(1, threads)
+        self._huge = huge
 
     def make(self, nbytes: int) -> Slab:
         size = round_to_pages(max(nbytes, 1))
@@ -83,7 +87,7 @@ class PagesUpstream:
         for advice in (mmap.MADV_DONTDUMP, mmap.MADV_DONTFORK):
             mapping.madvise(advice)
         with contextlib.suppress(OSError):  # a kernel without huge pages: slower to make, no less right
-            mapping.madvise(mmap.MADV_HUGEPAGE)
+            mapping.madvise(mmap.MADV_HUGEPAGE if self._huge else mmap.MADV_NOHUGEPAGE)
         view = memoryview(mapping)
         address = int(np.frombuffer(view, np.uint8).ctypes.data)
         self._touch(address, size)

@@ -1,5 +1,7 @@
 """Slabs: real pages, chunked registration, and clean undoing when a step fails."""
 
+from pathlib import Path
+
 import pytest
 
 from cuzkd.errors import DeviceFault, Exhausted
@@ -32,6 +34,28 @@ def test_pages_are_writable_zero_and_whole():
         slab.view[-1] = 7
         slab.close()
         slab.close()
+
+
+def flags(address):
+    """What the kernel says of the mapping that holds this address."""
+    begin = end = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+        elif first == "VmFlags:" and begin <= address < end:
+            return line.split()[1:]
+    raise AssertionError(f"no mapping at {address:x}")
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages on demand"
+)
+@pytest.mark.parametrize(("huge", "asked"), [(True, "hg"), (False, "nh")])
+def test_huge_pages_are_asked_for_or_refused(huge, asked):
+    slab = PagesUpstream(huge=huge).make(1 << 22)
+    assert asked in flags(slab.address)
+    slab.close()
 
 
 def test_more_than_the_machine_can_map():
