@@ -25,6 +25,7 @@ from cuzkd.curves.params import CURVES
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.prover import Groth16, upstream_for
+from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
@@ -77,6 +78,8 @@ class Setting:
 
     transfer: Transfer | None = None
     upstream: Upstream | None = None
+    host: Host = cpu
+    synthesis: Callable[..., Synthesis] = Synthesis
     ready_target: int = 2
     synthesis_threads: int = 1
     budget_bytes: int = 0  # 0: no limit that would ever be met
@@ -102,7 +105,7 @@ class Pipeline:
         self._subject = subject
         self._flight = _Flight()
         self._offered = 0
-        self.pending = 0  # partitions of the run under way without an answer, those yet to be offered included
+        self.pending = 0  # partitions of the run without an answer, those yet to be offered included
         self.budget = Budget(setting.budget_bytes or 1 << 62)
         ours, theirs = socket.socketpair()
         self._sockets = ours, theirs
@@ -115,13 +118,14 @@ class Pipeline:
         )
         parts = Parts(
             backend=subject.backend,
-            host=cpu,
+            host=setting.host,
             groth16=Groth16(),
             upstream=setting.upstream or upstream_for(subject.backend),
             open_circuit=lambda name: subject,
             order=lambda curve: CURVES[curve].r,
             hints=CapacityHints(None),
             transfer=setting.transfer,
+            synthesis=setting.synthesis,
             observe=self._observe,
         )
         self.workers = Workers(Channel(theirs, wire.ToProver), config, parts, leave=lambda code: None)
