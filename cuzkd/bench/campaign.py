@@ -16,7 +16,6 @@ Life of data: runs of a pipeline -> a `Column` (quantities, round by round) -> m
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from cuzkd.bench.pipeline import Run, Setting
 from cuzkd.bench.regimes import Place, Register
 from cuzkd.bench.report import Report, Table
 from cuzkd.bench.slabs import Pinning, pinning_of
+from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.engine.job import PHASES
 from cuzkd.engine.transfer import Transfer, ZeroCopy
@@ -83,27 +83,6 @@ STEPS = (
     Step("B_G2 beside", "parallel_g2", "the sum in G2 beside the others"),
     Step("pinning", "pinned", "vectors are page-locked where they are, before the mutex, for their copy"),
 )
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Of some numbers: median, quartiles, extremes."""
-
-    median: float
-    low: float
-    high: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        return cls(median, low, high, min(values), max(values))
-
-    @property
-    def width(self) -> float:
-        """The distance between the quartiles."""
-        return self.high - self.low
 
 
 @dataclass
@@ -341,12 +320,8 @@ def _steps(
         if name in verdicts:
             verdict = verdicts[name]
             word = "as it is" if name == DAEMON else "kept" if verdict.kept else "dropped"
-            said = (f"{1e3 * verdict.gain.median:+.1f}", _quartiles(verdict.gain, "+.1f"), word)
-        yield (name, f"{1e3 * time.median:.1f}", _quartiles(time), *said)
-
-
-def _quartiles(spread: Spread, form: str = ".1f", unit: float = 1e3) -> str:
-    return f"{unit * spread.low:{form}} to {unit * spread.high:{form}}"
+            said = (f"{1e3 * verdict.gain.median:+.1f}", verdict.gain.quartiles("+.1f"), word)
+        yield (name, f"{1e3 * time.median:.1f}", time.quartiles(), *said)
 
 
 def _order(columns: Sequence[Column]) -> list[str]:
@@ -359,4 +334,4 @@ def _cell(column: Column, quantity: str) -> str:
     if quantity not in column.quantities:
         return ""
     spread, unit = Spread.of(column.values(quantity)), 1.0 if quantity == BUSY else 1e3
-    return f"{unit * spread.median:.1f} ({_quartiles(spread, unit=unit)})"
+    return f"{unit * spread.median:.1f} ({spread.quartiles(unit=unit)})"
