@@ -203,7 +203,7 @@ class CpuRun:
         quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a)
         sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
         with ThreadPoolExecutor(1) if self._parallel_g2 else nullcontext() as thread:
-            beside = thread.submit(sum_b_g2, row="compute-g2") if thread else None
+            beside = thread.submit(sum_b_g2, row="compute 2") if thread else None
             return MsmSums(
                 h_g1=timed("msm_h", msm, "g1", key.h_g1, quotient),
                 l_g1=timed("msm_l", msm, "g1", key.l_g1, witness, key.n_public + 1),

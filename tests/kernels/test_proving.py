@@ -57,7 +57,7 @@ def test_sums_equal_the_reference(curve, log_domain, n_wires, n_public, parallel
         assert np.array_equal(getattr(got, name), getattr(expected, name)), name
     assert set(got.phases_s) == PHASES and got.h2d_bytes == 0
     rows = {span.phase: span.row for span in got.spans}
-    assert rows.pop("msm_b_g2") == ("compute-g2" if parallel_g2 else "compute") and set(rows.values()) == {
+    assert rows.pop("msm_b_g2") == ("compute 2" if parallel_g2 else "compute") and set(rows.values()) == {
         "compute"
     }
 
