@@ -239,8 +239,11 @@ class Regime:
         return place.locked if self.locked else place.pages
 
 
-def _staged_by(threads: int, name: str) -> Regime:
-    by = "all threads" if threads == 0 else f"{threads} thread{'s' if threads > 1 else ''}"
+STAGED_BY = {f"staged-{n or 'all'}": n for n in (1, 2, 4, 8, 0)}  # threads; 0 is all there are
+
+
+def _staged_by(name: str, threads: int) -> Regime:
+    by = f"{threads or 'all'} thread{'s' * (threads != 1)}"
 
     def build(place: Place, name: str, stack: ExitStack) -> Transfer:
         return _staged(place, name, threads or place.threads, stack)
@@ -268,7 +271,7 @@ _TABLE = (
         "all in flight page-locked before the first crosses, until the last is through",
         lambda place, name, _: RegisterAll(place.backend, place.pinning, place.group),
     ),
-    *(_staged_by(n, f"staged-{n or 'all'}") for n in (1, 2, 4, 8, 0)),
+    *(_staged_by(*staged) for staged in STAGED_BY.items()),
     Regime(
         "staged-overlapped",
         "through a ring of small page-locked pieces, filled while others cross",

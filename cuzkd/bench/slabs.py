@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from cuzkd.backend.protocol import Backend
@@ -56,55 +56,57 @@ class TimedPinning:
         self.unregister_s += time.monotonic() - began
 
 
-@dataclass(eq=False)
-class _Kept:
-    """A slab of the inner upstream, and the seconds that its making took."""
-
-    slab: Slab
-    made_s: float
-
-
-@dataclass
 class KeptPages:
     """See the module docstring. A slab holds whatever its last user left, so it is for one bench's witnesses alone.
 
-    bytes_made, made_s: of slabs made so far. charged_s: what the slabs handed out so far took, those used again
-    included.
+    bytes_made, made_s: of all slabs so far.
     """
 
-    inner: Upstream
-    name: str = "kept pages"
-    bytes_made: int = 0
-    made_s: float = 0.0
-    charged_s: float = 0.0
-    _idle: list[_Kept] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    name = "kept pages"
+
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+        self._lock = threading.Lock()
+        self._idle: list[Slab] = []
+        self._used: list[Slab] = []
+        self._took_s: dict[int, float] = {}  # to make the slab at an address
+        self.bytes_made = 0
 
     def make(self, nbytes: int) -> Slab:
         """An idle slab of just this size (in pages), or a new one. Raises what the inner upstream raises."""
         size = round_to_pages(max(nbytes, 1))
         with self._lock:
-            kept = next((one for one in self._idle if one.slab.nbytes == size), None)
+            kept = next((slab for slab in self._idle if slab.nbytes == size), None)
             if kept is not None:
                 self._idle.remove(kept)
         if kept is None:
             began = time.monotonic()
-            slab = self.inner.make(size)
-            kept = _Kept(slab, time.monotonic() - began)
+            kept = self._inner.make(size)
             with self._lock:
-                self.bytes_made += slab.nbytes
-                self.made_s += kept.made_s
+                self._took_s[kept.address] = time.monotonic() - began
+                self.bytes_made += kept.nbytes
         with self._lock:
-            self.charged_s += kept.made_s
-        return Slab(kept.slab.nbytes, kept.slab.address, kept.slab.view, [partial(self._keep, kept)])
+            self._used.append(kept)
+        return Slab(kept.nbytes, kept.address, kept.view, [partial(self._keep, kept)])
 
-    def _keep(self, kept: _Kept) -> None:
+    def _keep(self, kept: Slab) -> None:
         with self._lock:
+            self._used.remove(kept)
             self._idle.append(kept)
+
+    @property
+    def made_s(self) -> float:
+        with self._lock:
+            return sum(self._took_s.values())
+
+    def in_use(self) -> tuple[int, float]:
+        """Bytes of slabs that are out just now, and seconds that their making took, whenever that was."""
+        with self._lock:
+            return sum(s.nbytes for s in self._used), sum(self._took_s[s.address] for s in self._used)
 
     def close(self) -> None:
         """Unmap what is idle: everything, once the pools over it are closed."""
         with self._lock:
             idle, self._idle = self._idle, []
         for kept in idle:
-            kept.slab.close()
+            kept.close()

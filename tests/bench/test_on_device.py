@@ -1,0 +1,54 @@
+"""The comparison on a real device, small. Runs with `pytest -m gpu` where there is one."""
+
+import pytest
+
+from cuzkd.bench import pinning, transfer
+from cuzkd.bench.regimes import REGIMES
+from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """Imported here: other machines have no CuPy to import."""
+    from cuzkd.backend.cuda import CudaBackend
+
+    backend = CudaBackend()
+    yield backend
+    backend.close()
+
+
+@pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+def test_every_regime_proves(gpu, curve):
+    """The finaliser has verified every proof; what crosses is counted by the backend."""
+    options = transfer.Options(
+        curve=curve, n_constraints=1 << 14, alone=1, partitions=6, in_flight=4, distinct=3
+    )
+    report = transfer.run(gpu, options, print)
+    assert not report.numbers["failed"]
+    found = report.numbers["regimes"]
+    assert [(m["regime"], m["in_flight"], m["partitions"]) for m in found] == [
+        (name, *run) for name in REGIMES for run in ((1, 1), (4, 6))
+    ]
+    by_columns = {m["regime"]: m["h2d_bytes"] for m in found}
+    assert by_columns["device-eval"] < by_columns["zero-copy-ab"] < by_columns["zero-copy"]
+    assert len({by_columns[name] for name in REGIMES if name not in ("device-eval", "zero-copy-ab")}) == 1
+
+
+def test_bare_copies(gpu):
+    device = transfer.device_of(gpu)
+    slab = RegisteringUpstream(PagesUpstream(), device.pinning.register, device.pinning.unregister).make(MIB)
+    seconds = device.bare_copy(slab.address, MIB, 3)
+    slab.close()
+    assert len(seconds) == 3 and min(seconds) > 0
+
+
+def test_making_and_locking(gpu):
+    options = pinning.Options(making_bytes=8 * MIB, curve_bytes=(4 * MIB, 8 * MIB), regions=(1, 3, 30))
+    report = pinning.run(gpu, options, print)
+    assert [made["way"] for made in report.numbers["making"]][-1] == "cudaHostAlloc"
+    assert len(report.numbers["curve"]) == 6
+    assert all(point["register_s"] > 0 and point["unregister_s"] > 0 for point in report.numbers["curve"])
