@@ -73,6 +73,12 @@ struct Field {
         return r;
     }
     HD Field dbl() const { return *this + *this; }
+    // This where mask is all ones, zero where it is 0.
+    HD Field masked(uint64_t mask) const {
+        Field r;
+        UNROLL for (int i = 0; i < N; ++i) r.v[i] = v[i] & mask;
+        return r;
+    }
     HD Field neg_if(bool flag) const { return flag ? neg() : *this; }
 
     // Montgomery product a b / R. CIOS (Koc, Acar, Kaliski, "Analyzing and Comparing Montgomery Multiplication

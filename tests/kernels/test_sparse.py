@@ -43,6 +43,41 @@ def test_equals_plain_ints(backend, curve, n_rows, n_cols, rng):
     same(backend.spmv(curve, m, z), REFERENCE.spmv(curve, m, z))
 
 
+@pytest.mark.parametrize("n_table", [2, 40])
+def test_values_around_the_limits_of_the_short_way(backend, curve, rng, n_table):
+    """Small and large values, sums of units that are few, many, negative and large, with and without coefficients in
+    Montgomery form (few rows do not pay for them).
+    """
+    r = CURVES[curve].r
+    edges = [0, 1, 2, 2**24 - 1, 2**24, 2**64 - 1, 2**64, 2**64 + 1, 2**128, 2**192, r - 1, rng.randrange(r)]
+    z = scalars([1, *edges, *(rng.choice(edges) for _ in range(500))])
+    rows = [[(wire, k)] for wire in range(1, len(edges) + 1) for k in range(n_table)]
+    rows += [[(2, 0)] * n for n in range(12)] + [[(2, 1)] * n for n in range(12)]
+    rows += [
+        [(4, 0)] * 3000,
+        [(4, 1)] * 3000,
+        [(4, 0)] * 500 + [(4, 1)] * 500,
+        [(11, 0), (2, 0)],
+        [(11, 1), (3, 1)],
+    ]
+    rows += [
+        [(rng.randrange(len(z)), rng.randrange(n_table)) for _ in range(rng.randrange(200))]
+        for _ in range(200)
+    ]
+    m = SparseMatrix(
+        n_cols=len(z),
+        row_ptr=np.cumsum([0, *map(len, rows)]).astype(np.uint64),
+        cols=np.array([wire for row in rows for wire, _ in row], np.uint32),
+        coeff=np.array([k for row in rows for _, k in row], np.uint32),
+        table=limbs.to_montgomery([v << 256 for v in [1, r - 1, *range(2, n_table)]], r),
+    )
+    same(backend.spmv(curve, m, z), REFERENCE.spmv(curve, m, z))
+    few = replace(
+        m, row_ptr=m.row_ptr[: n_table * 2 + 1], cols=m.cols[: n_table * 2], coeff=m.coeff[: n_table * 2]
+    )
+    same(backend.spmv(curve, few, z), REFERENCE.spmv(curve, few, z))
+
+
 def test_every_entry_a_product_equals_plain_ints(curve, rng):
     """What benches compare the daemon's rows with is as right as they are."""
     m, z = matrix(curve, 1000, 300, rng), witness(curve, 300, rng)

@@ -41,6 +41,13 @@ struct Csr {
 template <bool SHORT, class Fr>
 void sparse_rows(const Csr& m, const Fr* table, const Fr* z, Fr* out, size_t begin, size_t end) {
     std::atomic<size_t> wrong{NONE};
+    std::vector<Fr> once;
+    if (SHORT && m.n_table <= (end - begin) / 16) {
+        Fr plain_one = Fr::zero();
+        plain_one.v[0] = 1;
+        for (size_t k = 0; k < m.n_table; ++k) once.push_back(table[k] * plain_one);
+    }
+    const Few<Fr> few = Few<Fr>::make(once.empty() ? nullptr : once.data());
     parallel_ranges(end - begin, 256, [&](size_t from, size_t to) {
         for (size_t row = begin + from; row < begin + to; ++row) {
             uint64_t first = m.row_ptr[row], last = m.row_ptr[row + 1];
@@ -50,7 +57,7 @@ void sparse_rows(const Csr& m, const Fr* table, const Fr* z, Fr* out, size_t beg
                 wrong = row;
                 return;
             }
-            out[row] = SHORT ? sparse_row(first, last, m.cols, m.coeff, table, z)
+            out[row] = SHORT ? sparse_row(first, last, m.cols, m.coeff, table, z, few)
                              : sparse_row_by_products(first, last, m.cols, m.coeff, table, z);
         }
     });

@@ -6,5 +6,5 @@
 KERNEL sparse_rows(const uint64_t* row_ptr, const uint32_t* cols, const uint32_t* coeff, const Fr* table, const Fr* z,
                    Fr* out, uint64_t n_rows) {
     uint64_t i = thread_index();
-    if (i < n_rows) out[i] = sparse_row(row_ptr[i], row_ptr[i + 1], cols, coeff, table, z);
+    if (i < n_rows) out[i] = sparse_row(row_ptr[i], row_ptr[i + 1], cols, coeff, table, z, Few<Fr>::make(nullptr));
 }
