@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cuzkd.errors import InvalidInput
+
 if TYPE_CHECKING:
     from cuzkd.backend.protocol import Backend
     from cuzkd.bench.report import Report
@@ -32,6 +34,59 @@ def porep(args: argparse.Namespace) -> int:
         trace=args.timeline,
     )
     return _finish(args, porep.run(_backend(args), options, _say))
+
+
+def transfer(args: argparse.Namespace) -> int:
+    from cuzkd.bench import regimes, transfer
+
+    names = tuple(args.regimes or regimes.REGIMES)
+    unknown = [name for name in names if name not in regimes.REGIMES]
+    if unknown:
+        raise InvalidInput(
+            f"--regimes: expected some of {', '.join(regimes.REGIMES)}; got {', '.join(unknown)}"
+        )
+    options = transfer.Options(
+        curve=args.curve,
+        n_constraints=args.constraints,
+        regimes=names,
+        alone=args.alone,
+        partitions=args.partitions,
+        in_flight=args.in_flight,
+        distinct=args.distinct,
+        folder=args.dir,
+        traces=args.timeline,
+        traced=tuple(args.traced),
+        log=args.log,
+    )
+    return _finish(args, transfer.run(_backend(args), options, _say))
+
+
+def pinning(args: argparse.Namespace) -> int:
+    from cuzkd.bench import pinning
+
+    totals = tuple(n for n in pinning.CURVE_BYTES if n <= args.max_gib << 30)
+    options = pinning.Options(curve_bytes=totals, huge=not args.ordinary_pages)
+    return _finish(args, pinning.run(_backend(args), options, _say))
+
+
+def campaign(args: argparse.Namespace) -> int:
+    from cuzkd.bench import campaign
+
+    options = campaign.Options(
+        curve=args.curve,
+        n_constraints=args.constraints,
+        partitions=args.partitions,
+        runs=args.runs,
+        folder=args.dir,
+    )
+    return _finish(args, campaign.run(_backend(args), options, _say))
+
+
+def batch(args: argparse.Namespace) -> int:
+    from cuzkd.bench import batch
+
+    options = batch.Options(args.curve, args.sizes, args.rounds, args.seconds)
+    return _finish(args, batch.run(_backend(args), options, _say))
 
 
 def _backend(args: argparse.Namespace) -> Backend:
@@ -59,12 +114,19 @@ def plot(args: argparse.Namespace) -> int:
     return 0
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 up, with _ or , between digits if the user likes."""
+def count(text: str) -> int:
+    """A whole number, with _ or , between digits if the user likes."""
     digits = text.replace("_", "").replace(",", "")
-    if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
+    if not digits.isascii() or not digits.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
     return int(digits)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 up."""
+    if (number := count(text)) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
+    return number
 
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -79,6 +141,46 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--out", type=Path, metavar="DIR", help="key, proofs, publics in snarkjs's formats")
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
     command.set_defaults(run=porep)
+
+    command = kinds.add_parser("transfer", help="ways of getting vectors to the device, side by side")
+    _circuit(command, 1 << 16)
+    command.add_argument("--regimes", nargs="+", metavar="NAME", help="some of them (default: all)")
+    command.add_argument("--alone", type=count, default=2, metavar="N", help="partitions one at a time")
+    command.add_argument(
+        "--partitions", type=count, default=6, metavar="N", help="partitions in flight together"
+    )
+    command.add_argument(
+        "--in-flight", type=positive, default=4, metavar="N", help="how many of those at a time"
+    )
+    command.add_argument("--distinct", type=positive, default=2, metavar="N", help="witnesses that differ")
+    command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
+    command.add_argument("--traced", nargs="+", default=["pageable", "zero-copy"], metavar="NAME")
+    command.add_argument("--log", type=Path, metavar="FILE", help="a line of JSON as each run ends")
+    command.set_defaults(run=transfer)
+
+    command = kinds.add_parser("pinning", help="what page-locked memory costs to make, and in place")
+    command.add_argument(
+        "--max-gib", type=positive, default=4, metavar="N", help="largest total of the curve"
+    )
+    command.add_argument(
+        "--ordinary-pages", action="store_true", help="the curve over pages that are not huge"
+    )
+    command.set_defaults(run=pinning)
+
+    command = kinds.add_parser("campaign", help="from a plain prover to this one, a step at a time")
+    _circuit(command, 1 << 16)
+    command.add_argument("--partitions", type=positive, default=3, metavar="N", help="of each run")
+    command.add_argument(
+        "--runs", type=positive, default=5, metavar="N", help="of each configuration, at least 2"
+    )
+    command.set_defaults(run=campaign)
+
+    command = kinds.add_parser("batch", help="two partitions in one launch set against one at a time")
+    command.add_argument("--sizes", type=positive, nargs="+", default=[], metavar="N", help="constraints")
+    command.add_argument("--curve", choices=("bn254", "bls12_381"), default="bls12_381")
+    command.add_argument("--rounds", type=positive, default=20, metavar="N", help="at most, at least 2")
+    command.add_argument("--seconds", type=float, default=30.0, help="of each size, at most")
+    command.set_defaults(run=batch)
 
     for command in kinds.choices.values():
         command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
