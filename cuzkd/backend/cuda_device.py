@@ -1,22 +1,26 @@
-"""One GPU as the CUDA backend sees it: streams, memory, kernels, copies, and what becomes of CUDA's errors.
+"""One GPU as the CUDA backend sees it: lanes, memory, kernels, copies, and what becomes of CUDA's errors.
 
 Problem: CUDA fails late and for good. After an illegal access every call of the process fails; out of memory
 does not mean that the device is broken; and a buffer freed too early is corrupted in silence.
 Design: everything that touches the device runs inside `Device.guard()`, which selects the device for the
-thread and turns CUDA's errors into DeviceFault (replace the process) or Exhausted (not now). Two streams:
-`copy` for vectors on their way in, `compute` for everything else. Memory comes from one pool, whose free
-blocks belong to the stream that they were allocated for, so that a scratch buffer dropped while its kernels
-still run is reused by later kernels of that stream only. A buffer used on both streams has to be kept until
-the compute stream is done with it (cuda.py does). Kernels come from cubins (nvrtc.py), loaded once per
+thread and turns CUDA's errors into DeviceFault (replace the process) or Exhausted (not now). Work goes to a
+`Lane`, a stream with everything that is issued on it: `copy` for vectors on their way in, `compute` for
+everything else, `side` for kernels that may run beside those of `compute`. Memory comes from one pool, whose
+free blocks belong to the stream that they were allocated for, so that a scratch buffer dropped while its
+kernels still run is reused by later work of that lane only. A buffer used on several lanes has to be kept
+until all of them are done with it (cuda_run.py does). Kernels come from cubins (nvrtc.py), loaded once per
 process.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +29,11 @@ import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend import nvrtc
+from cuzkd.backend.cuda_ring import Ring
+from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
-RING_CHUNK_BYTES = 8 << 20
-RING_CHUNKS = 4
 
 
 class Buffer:
@@ -39,6 +43,18 @@ class Buffer:
         self._pointer = pointer
         self.address = int(pointer.ptr)
         self.nbytes = nbytes
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """pool_bytes: held by this process's pool, used_bytes: of those, not free for its next buffers. free_bytes: what
+    the device has left for anybody, total_bytes: what it has.
+    """
+
+    pool_bytes: int
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
 
 
 @contextmanager
@@ -65,11 +81,107 @@ def unregister_host(address: int) -> None:
         cupy.cuda.runtime.hostUnregister(address)
 
 
+class Lane:
+    """A stream and what is issued on it, in the order of the calls. All of it inside Device.guard().
+
+    name: whose row its spans are. Nothing here waits, but for `get` and `synchronize`.
+    """
+
+    def __init__(self, device: Device, name: str) -> None:
+        self.device = device
+        self.name = name
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    # -- order --
+
+    def record(self, event: Any) -> None:
+        event.record(self.stream)
+
+    def wait(self, event: Any) -> None:
+        """What is issued from now on runs after what the event was recorded behind."""
+        self.stream.wait_event(event)
+
+    def synchronize(self) -> None:
+        """Block until everything issued so far is done."""
+        self.stream.synchronize()
+
+    # -- memory --
+
+    def scratch(self, nbytes: int) -> Buffer:
+        """Uninitialised memory for work on this lane. Exhausted when the device has no more."""
+        with self.stream:
+            return Buffer(self.device.pool.malloc(max(nbytes, 1)), nbytes)
+
+    def zeros(self, nbytes: int) -> Buffer:
+        buffer = self.scratch(nbytes)
+        self.clear(buffer.address, nbytes)
+        return buffer
+
+    def clear(self, address: int, nbytes: int) -> None:
+        if nbytes:
+            cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self.stream.ptr)
+
+    # -- copies --
+
+    def copy_in(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Host to device. Asynchronous when the array lies in page-locked memory, else done on return."""
+        if array.nbytes:
+            kind = cupy.cuda.runtime.memcpyHostToDevice
+            cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, self.stream.ptr)
+
+    def copy_out(self, address: int, buffer: Buffer, nbytes: int) -> None:
+        """The buffer's first bytes to host memory. Asynchronous where that is page-locked."""
+        if nbytes > buffer.nbytes:
+            raise ValueError(f"{nbytes} bytes asked of a buffer of {buffer.nbytes}")
+        if nbytes:
+            kind = cupy.cuda.runtime.memcpyDeviceToHost
+            cupy.cuda.runtime.memcpyAsync(address, buffer.address, nbytes, kind, self.stream.ptr)
+
+    def put(self, array: np.ndarray[Any, Any]) -> Buffer:
+        """A host array (of any kind) as a device buffer."""
+        array = np.ascontiguousarray(array)
+        buffer = self.scratch(array.nbytes)
+        self.copy_in(buffer.address, array)
+        return buffer
+
+    def get(self, buffer: Buffer, shape: tuple[int, ...]) -> U64:
+        """What a buffer holds once this lane is through."""
+        out = np.empty(shape, np.uint64)
+        self.copy_out(out.ctypes.data, buffer, out.nbytes)
+        self.synchronize()
+        return out
+
+    # -- kernels --
+
+    def launch(
+        self, module: nvrtc.Module, name: str, grid: int | tuple[int, int], block: int, *args: Any
+    ) -> None:
+        """Enqueue a kernel.
+
+        args: Buffer or None for pointers (numpy.uint64 for an address inside one), int for C's int, numpy
+        scalars else.
+        """
+        kernel = self.device.kernel(module, name)
+        with self.stream:
+            kernel(grid if isinstance(grid, tuple) else (grid,), (block,), tuple(map(_argument, args)))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Buffer):
+        return np.uint64(value.address)
+    if value is None:
+        return np.uint64(0)
+    return np.int32(value) if isinstance(value, int) else value
+
+
 class Device:
     """GPU number `index` of this process."""
 
     def __init__(self, index: int = 0, cache_dir: Path | None = None) -> None:
         self.index = index
+        # Hardware queues, read when CUDA starts. Streams that share one wait for each other, and by default there are
+        # 8: fewer than lanes and a ring's streams together.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:  # no driver, or no device that it knows
@@ -82,9 +194,10 @@ class Device:
             self.uuid = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid'])[:16])}"
             self.total_bytes = int(properties["totalGlobalMem"])
             self.processors = int(properties["multiProcessorCount"])
-            self.copy = cupy.cuda.Stream(non_blocking=True)
-            self.compute = cupy.cuda.Stream(non_blocking=True)
-            self._pool = cupy.cuda.MemoryPool()
+            self.pool = cupy.cuda.MemoryPool()
+            self.copy, self.compute = Lane(self, "copy"), Lane(self, "compute")
+            self.side = Lane(self, "compute 2")
+            self._idle = cupy.cuda.Stream(non_blocking=True)
         self._cubins = nvrtc.CubinCache(f"sm_{properties['major']}{properties['minor']}", cache_dir)
         self._modules: dict[nvrtc.Module, Any] = {}
         self._kernels: dict[tuple[nvrtc.Module, str], Any] = {}
@@ -96,86 +209,38 @@ class Device:
         with _translated(), cupy.cuda.Device(self.index):
             yield
 
+    def anchor(self) -> Anchor:
+        """Now, by the device and by the host. Takes some tens of microseconds, whatever else the device does: its
+        stream is one that nothing runs on.
+        """
+        event = cupy.cuda.Event()  # not a blocking one: waking up would take longer than all the rest
+        before = time.monotonic()
+        event.record(self._idle)
+        event.synchronize()
+        return Anchor(event, (before + time.monotonic()) / 2)
+
+    def drain(self) -> None:
+        """Block until everything issued so far on any lane is done."""
+        for lane in (self.copy, self.compute, self.side):
+            lane.synchronize()
+
     # -- memory --
 
-    def allocate(self, nbytes: int, stream: Any) -> Buffer:
-        """Uninitialised memory for work on `stream`. Exhausted when the device has no more."""
-        with stream:
-            return Buffer(self._pool.malloc(max(nbytes, 1)), nbytes)
-
-    def scratch(self, nbytes: int) -> Buffer:
-        """Memory for kernels: allocate() on the compute stream."""
-        return self.allocate(nbytes, self.compute)
-
-    def zeros(self, nbytes: int) -> Buffer:
-        buffer = self.scratch(nbytes)
-        self.clear(buffer.address, nbytes, self.compute)
-        return buffer
-
-    def clear(self, address: int, nbytes: int, stream: Any) -> None:
-        if nbytes:
-            cupy.cuda.runtime.memsetAsync(address, 0, nbytes, stream.ptr)
-
-    def pool_bytes(self) -> int:
-        """Device memory held by the pool, used and free blocks together."""
-        return int(self._pool.total_bytes())
+    def memory(self) -> DeviceMemory:
+        free, total = cupy.cuda.runtime.memGetInfo()
+        return DeviceMemory(int(self.pool.total_bytes()), int(self.pool.used_bytes()), int(free), int(total))
 
     def free_unused(self) -> None:
         """Give the pool's free blocks back to the device."""
-        self._pool.free_all_blocks()
+        self.pool.free_all_blocks()
 
-    # -- copies --
-
-    def copy_in(self, address: int, array: np.ndarray[Any, Any], stream: Any) -> None:
-        """Host to device. Asynchronous when the array lies in page-locked memory, else done on return."""
-        if array.nbytes:
-            kind = cupy.cuda.runtime.memcpyHostToDevice
-            cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream.ptr)
-
-    def copy_out(self, address: int, buffer: Buffer, nbytes: int) -> None:
-        """The buffer's first bytes to host memory, on the compute stream. Asynchronous where that is page-locked."""
-        if nbytes > buffer.nbytes:
-            raise ValueError(f"{nbytes} bytes asked of a buffer of {buffer.nbytes}")
-        if nbytes:
-            kind = cupy.cuda.runtime.memcpyDeviceToHost
-            cupy.cuda.runtime.memcpyAsync(address, buffer.address, nbytes, kind, self.compute.ptr)
-
-    def put(self, array: np.ndarray[Any, Any]) -> Buffer:
-        """A host array (of any kind) as a device buffer for the compute stream."""
-        array = np.ascontiguousarray(array)
-        buffer = self.scratch(array.nbytes)
-        self.copy_in(buffer.address, array, self.compute)
-        return buffer
-
-    def get(self, buffer: Buffer, shape: tuple[int, ...]) -> U64:
-        """What a buffer holds once the compute stream is through."""
-        out = np.empty(shape, np.uint64)
-        self.copy_out(out.ctypes.data, buffer, out.nbytes)
-        self.compute.synchronize()
-        return out
-
-    def put_resident(self, arrays: Iterable[U64]) -> list[Buffer]:
-        """Host arrays (mapped files, say) as device buffers, by way of a small ring of page-locked chunks.
-
-        One chunk is filled while those before it cross. Done on return.
-        """
-        ring = [cupy.cuda.alloc_pinned_memory(RING_CHUNK_BYTES) for _ in range(RING_CHUNKS)]
-        views = [np.frombuffer(chunk, np.uint8, RING_CHUNK_BYTES) for chunk in ring]
-        crossed = [cupy.cuda.Event(disable_timing=True) for _ in ring]
-        turn, buffers = 0, []
-        for array in arrays:
-            source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            buffer = self.scratch(source.nbytes)
-            buffers.append(buffer)
-            for begin in range(0, source.nbytes, RING_CHUNK_BYTES):
-                part = source[begin : begin + RING_CHUNK_BYTES]
-                slot = turn % RING_CHUNKS
-                turn += 1
-                crossed[slot].synchronize()
-                views[slot][: part.nbytes] = part
-                self.copy_in(buffer.address + begin, views[slot][: part.nbytes], self.compute)
-                crossed[slot].record(self.compute)
-        self.compute.synchronize()
+    def put_resident(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
+        """Host arrays of any kind and in any memory (mapped files, say) as device buffers. Done on return."""
+        buffers = [self.compute.scratch(array.nbytes) for array in arrays]
+        usable = cupy.cuda.Event(disable_timing=True)
+        self.compute.record(usable)  # kernels of a buffer that lay there before may still run
+        with Ring(self) as ring:
+            ring.copy_in([(b.address, a) for b, a in zip(buffers, arrays, strict=True)], after=usable)
         return buffers
 
     # -- kernels --
@@ -188,28 +253,13 @@ class Device:
                 for module, path in self._cubins.get_all(missing).items():
                     self._modules[module] = cupy.RawModule(path=str(path))
 
-    def launch(
-        self, module: nvrtc.Module, name: str, grid: int | tuple[int, int], block: int, *args: Any
-    ) -> None:
-        """Enqueue a kernel on the compute stream.
-
-        args: Buffer or None for pointers (numpy.uint64 for an address inside one), int for C's int, numpy
-        scalars else.
-        """
+    def kernel(self, module: nvrtc.Module, name: str) -> Any:
+        """A function of a module, which is loaded first where it is not."""
         kernel = self._kernels.get((module, name))
         if kernel is None:
             self.load([module])
             kernel = self._kernels[module, name] = self._modules[module].get_function(name)
-        with self.compute:
-            kernel(grid if isinstance(grid, tuple) else (grid,), (block,), tuple(map(_argument, args)))
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, Buffer):
-        return np.uint64(value.address)
-    if value is None:
-        return np.uint64(0)
-    return np.int32(value) if isinstance(value, int) else value
+        return kernel
 
 
 def blocks(n: int, block: int) -> int:

@@ -1,12 +1,15 @@
 """Multi-scalar sums on the device: how the work is cut, and the order of its kernels.
 
-Problem: sum of scalar_i * base_i over up to 2^27 points, several sums over the same scalars (the witness), in
-bounded memory, without asking the device how many entries each step produced.
+Problem: sum of scalar_i * base_i over up to 2^27 points, several sums over the same scalars (the witness), or
+several witnesses over the same bases (a batch), in bounded memory, without asking the device how many entries
+each step produced.
 Design: Pippenger's method with signed windows of c bits. The windows are taken in groups that fit a budget;
 for a group, gpu/digits.cu lists the non-zero digits ordered by bucket, once, and every sum over those scalars
-walks the lists with its own bases (gpu/msm.cu). Each window ends as one point, so a sum leaves `windows`
-points and one more for the scalars 1 and -1, which have no digits; the host combines these few (the sum of
-2^(c v) times window v). Zero scalars cost nothing after the count, ones a single addition.
+walks the lists with its own bases (gpu/msm.cu). A batch has the windows of its witnesses side by side in each
+group: `windows` of them become batch * windows, and nothing after the listing knows the difference. Each
+window ends as one point, so a sum leaves `windows` points and one more for the scalars 1 and -1, which have no
+digits; the host combines these few (the sum of 2^(c v) times window v). Zero scalars cost nothing after the
+count, ones a single addition.
 Buffers and grids follow from upper bounds, so nothing here waits for the device.
 """
 
@@ -21,18 +24,21 @@ import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Buffer, Device, blocks
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 from cuzkd.curves.params import CURVES
 
 SCAN_BLOCK = 4096  # counts per block of gpu/digits.cu's scan
 SCAN_THREADS = 512
+NONE = np.uint32(0xFFFFFFFF)  # no bucket, in both sources
 FAN = 8  # of the tree over heads: LOG_FAN in gpu/msm.cu
-GROUP_BYTES = 2 << 30  # lists and buckets of a group of windows stay below this (one window may exceed it)
+GROUP_SHARE = 16  # lists and buckets of a group stay below this part of the device's memory,
+GROUP_BYTES = 4 << 30  # and below this; one window may exceed both
 THREADS_PER_PROCESSOR = 2048  # accumulating threads: some waves of what a multiprocessor holds at once
 ENTRIES_PER_THREAD = 16  # at least, so that the sums which span threads stay few
 LOG_MERGE = 3  # items merged by one thread, as a logarithm: one after another, so few
 MAX_WINDOW_BITS = 20
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
+MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
 
 
 def coordinate_bytes(curve: str, group: str) -> int:
@@ -42,9 +48,12 @@ def coordinate_bytes(curve: str, group: str) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a sum over n scalars is cut. window_bits: c; group: windows at a time; threads: of `accumulate`."""
+    """How sums over `batch` times n scalars are cut. window_bits: c; group: windows of each at a time; threads: of
+    `accumulate`.
+    """
 
     n: int
+    batch: int
     window_bits: int
     windows: int
     group: int
@@ -54,22 +63,33 @@ class Plan:
     def buckets_per_window(self) -> int:
         return 1 << (self.window_bits - 1)
 
+    @property
+    def points(self) -> int:
+        """That one sum leaves: its windows, lowest first, and the sum of the bases whose scalar is 1 or -1."""
+        return self.windows + 1
+
 
 @lru_cache(maxsize=64)
-def plan(n: int, scalar_bits: int, processors: int, bucket_bytes: int) -> Plan:
+def plan(n: int, batch: int, scalar_bits: int, processors: int, bucket_bytes: int, group_bytes: int) -> Plan:
     """The cheapest window by a plain model: an addition per scalar and window, two full ones per bucket.
 
-    The full ones count double: there is little to run beside them.
+    The full ones count double: there is little to run beside them. A group is one more pass over the scalars, so there
+    are as few as fit, of sizes as even as can be. InvalidInput when not even one window of each does.
     """
 
     def windows(c: int) -> int:
         return -(-scalar_bits // c)
 
+    if n > MAX_SCALARS or n * batch > MAX_ENTRIES:
+        raise errors.InvalidInput(
+            f"{batch} sums over {n} scalars: a sum takes up to {MAX_SCALARS}, a batch {MAX_ENTRIES} in all"
+        )
     c = min(range(4, MAX_WINDOW_BITS + 1), key=lambda c: windows(c) * (n + 4 * (1 << (c - 1))))
-    per_window = 4 * n + (bucket_bytes << (c - 1))
-    group = max(1, min(windows(c), GROUP_BYTES // per_window))
-    threads = min(blocks(n * group, ENTRIES_PER_THREAD), processors * THREADS_PER_PROCESSOR)
-    return Plan(n, c, windows(c), group, 128 * blocks(threads, 128))
+    per_window = batch * (4 * n + (bucket_bytes << (c - 1)))
+    most = max(1, min(windows(c), group_bytes // per_window, MAX_ENTRIES // (batch * n)))
+    group = blocks(windows(c), blocks(windows(c), most))
+    threads = min(blocks(n * batch * group, ENTRIES_PER_THREAD), processors * THREADS_PER_PROCESSOR)
+    return Plan(n, batch, c, windows(c), group, 128 * blocks(threads, 128))
 
 
 @dataclass(frozen=True)
@@ -82,95 +102,123 @@ class Query:
     skip: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Part:
+    """Windows first .. first + count of each sum of a plan, at one time."""
+
+    cut: Plan
+    first: int
+    count: int
+
+    @property
+    def windows(self) -> int:
+        """Of the whole batch. Window v of sum j is number j * count + v - first."""
+        return self.cut.batch * self.count
+
+    @property
+    def units(self) -> int:
+        """Lists of the scalars 1 and -1, one for each sum, behind all buckets: with the first windows alone."""
+        return self.cut.batch if self.first == 0 else 0
+
+    @property
+    def n_buckets(self) -> int:
+        return self.windows * self.cut.buckets_per_window + self.units
+
+
+@dataclass(frozen=True)
 class _Lists:
-    """Entries of a group of windows, ordered by bucket; offsets has one more than n_buckets."""
+    """Entries of a part, ordered by bucket; offsets has one more than there are buckets."""
 
     entries: Buffer
     offsets: Buffer
-    n_buckets: int
 
 
 class Sums:
-    """The multi-scalar sums of one curve on one device."""
+    """The multi-scalar sums of one curve on one lane. group_bytes: see GROUP_BYTES."""
 
-    def __init__(self, device: Device, curve: str) -> None:
-        self._device = device
+    def __init__(self, lane: Lane, curve: str) -> None:
+        self._lane = lane
         self._curve = curve
         self._bits = CURVES[curve].r.bit_length()
         self._digits = nvrtc.Module("digits", curve)
+        self.group_bytes = min(GROUP_BYTES, lane.device.total_bytes // GROUP_SHARE)
 
     def run(
         self,
-        scalars: Buffer,
+        scalars: Sequence[Buffer],
         n: int,
         queries: Sequence[Query],
         mark: Callable[[str], None],
         deliver: Callable[[Query, Plan, Buffer], None],
     ) -> None:
-        """Enqueue the sums of n CANONICAL scalars with each query's bases.
+        """Enqueue the sums of each buffer's n CANONICAL scalars (n > 0) with each query's bases.
 
         mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
-        a query has been: the points, affine, are plan.windows window sums, lowest first, and the sum of the bases whose
-        scalar is 1 or -1.
+        a query has been: affine points, plan.points of each sum, in the order of `scalars`.
         """
-        if n > MAX_SCALARS:
-            raise errors.InvalidInput(f"a sum takes up to {MAX_SCALARS} scalars, got {n}")
         widest = max(4 * coordinate_bytes(self._curve, q.group) for q in queries)
-        cut = plan(n, self._bits, self._device.processors, widest)
+        processors = self._lane.device.processors
+        cut = plan(n, len(scalars), self._bits, processors, widest, self.group_bytes)
         sizes = [2 * coordinate_bytes(self._curve, q.group) for q in queries]
-        results = [self._device.scratch((cut.windows + 1) * size) for size in sizes]
+        results = [self._lane.scratch(cut.batch * cut.points * size) for size in sizes]
         for first in range(0, cut.windows, cut.group):
-            count = min(cut.group, cut.windows - first)
-            lists = self._sort(scalars, cut, first, count)
+            part = _Part(cut, first, min(cut.group, cut.windows - first))
+            lists = self._sort(scalars, part)
             mark("prep_msm")
             for query, result in zip(queries, results, strict=True):
-                self._sum(query, cut, first, count, lists, result)
+                self._sum(query, part, lists, result)
                 mark(query.phase)
-                if first + count == cut.windows:
+                if first + part.count == cut.windows:
                     deliver(query, cut, result)
 
-    def _sort(self, scalars: Buffer, cut: Plan, first: int, count: int) -> _Lists:
-        device, units = self._device, int(first == 0)
-        n_buckets = count * cut.buckets_per_window + units
-        counts = device.zeros(4 * n_buckets)
-        offsets, cursors = device.scratch(4 * (n_buckets + 1)), device.scratch(4 * n_buckets)
-        entries = device.scratch(4 * cut.n * count)
+    def _sort(self, scalars: Sequence[Buffer], part: _Part) -> _Lists:
+        lane, cut, n_buckets = self._lane, part.cut, part.n_buckets
+        counts = lane.zeros(4 * n_buckets)
+        offsets, cursors = lane.scratch(4 * (n_buckets + 1)), lane.scratch(4 * n_buckets)
+        entries = lane.scratch(4 * cut.n * part.windows)
         scan = blocks(n_buckets, SCAN_BLOCK)
-        sums = device.scratch(4 * scan)
-        grid = min(blocks(cut.n, 256), device.processors * 8)
-        shape = (np.uint32(cut.n), cut.window_bits, cut.windows, first, count)
-        device.launch(self._digits, "count_entries", grid, 256, scalars, *shape, counts)
+        sums = lane.scratch(4 * scan)
+        self._each_entry("count_entries", scalars, part, counts)
         size = np.uint32(n_buckets)
-        device.launch(self._digits, "scan_blocks", scan, SCAN_THREADS, counts, size, sums)
-        device.launch(self._digits, "scan_sums", 1, SCAN_THREADS, sums, np.uint32(scan))
-        device.launch(self._digits, "scan_apply", scan, SCAN_THREADS, counts, size, sums, offsets, cursors)
-        device.launch(self._digits, "place_entries", grid, 256, scalars, *shape, cursors, entries)
-        return _Lists(entries, offsets, n_buckets)
+        lane.launch(self._digits, "scan_blocks", scan, SCAN_THREADS, counts, size, sums)
+        lane.launch(self._digits, "scan_sums", 1, SCAN_THREADS, sums, np.uint32(scan))
+        lane.launch(self._digits, "scan_apply", scan, SCAN_THREADS, counts, size, sums, offsets, cursors)
+        self._each_entry("place_entries", scalars, part, cursors, entries)
+        return _Lists(entries, offsets)
 
-    def _sum(self, query: Query, cut: Plan, first: int, count: int, lists: _Lists, result: Buffer) -> None:
-        device, module = self._device, nvrtc.Module("msm", self._curve, group=query.group)
+    def _each_entry(self, kernel: str, scalars: Sequence[Buffer], part: _Part, *out: Buffer) -> None:
+        """Over the digits of every sum, which has its own buckets and its own list of ones."""
+        cut = part.cut
+        grid = min(blocks(cut.n, 256), self._lane.device.processors * 8)
+        shape = (np.uint32(cut.n), cut.window_bits, cut.windows, part.first, part.count)
+        for j, values in enumerate(scalars):
+            buckets = np.uint32(j * part.count * cut.buckets_per_window)
+            units = np.uint32(part.n_buckets - part.units + j) if part.units else NONE
+            self._lane.launch(self._digits, kernel, grid, 256, values, *shape, buckets, units, *out)
+
+    def _sum(self, query: Query, part: _Part, lists: _Lists, result: Buffer) -> None:
+        lane, module, cut = self._lane, nvrtc.Module("msm", self._curve, group=query.group), part.cut
         size = 4 * coordinate_bytes(self._curve, query.group)
-        buckets = device.zeros(size * lists.n_buckets)
-        self._fill(module, size, query, cut.threads, lists, buckets)
-        plain, weighted = self._merge(module, size, cut, count, buckets)
-        bucket_of_units = np.uint64(buckets.address + size * (lists.n_buckets - 1)) if first == 0 else None
-        out, units = (np.uint64(result.address + v * size // 2) for v in (first, cut.windows))
-        ends = (bucket_of_units, np.uint32(count), out, units)
-        device.launch(module, "window_sums", blocks(count + 1, 32), 32, plain, weighted, *ends)
+        buckets = lane.zeros(size * part.n_buckets)
+        self._fill(module, size, query, part, lists, buckets)
+        plain, weighted = self._merge(module, size, part, buckets)
+        units = np.uint64(buckets.address + size * (part.n_buckets - part.units)) if part.units else None
+        shape = (np.uint32(cut.batch), np.uint32(part.count), np.uint32(part.first), np.uint32(cut.windows))
+        grid = blocks(part.windows + part.units, 32)
+        lane.launch(module, "window_sums", grid, 32, plain, weighted, units, *shape, result)
 
     def _fill(
-        self, module: nvrtc.Module, size: int, query: Query, threads: int, lists: _Lists, buckets: Buffer
+        self, module: nvrtc.Module, size: int, query: Query, part: _Part, lists: _Lists, buckets: Buffer
     ) -> None:
         """Sum the entries of each bucket."""
-        device = self._device
+        lane, threads = self._lane, part.cut.threads
         levels = [threads]
         while levels[-1] >= FAN:
             levels.append(levels[-1] // FAN)
-        nodes, keys = device.scratch(size * sum(levels)), device.scratch(4 * sum(levels))
-        tails = device.scratch(size * threads)
-        n_buckets, wide = np.uint32(lists.n_buckets), np.uint32(threads)
-        device.launch(
+        nodes, keys = lane.scratch(size * sum(levels)), lane.scratch(4 * sum(levels))
+        tails = lane.scratch(size * threads)
+        n_buckets, wide = np.uint32(part.n_buckets), np.uint32(threads)
+        lane.launch(
             module, "accumulate", blocks(threads, 128), 128,
             query.bases, lists.entries, lists.offsets, n_buckets, np.uint32(query.skip), wide,
             buckets, nodes, keys, tails,
@@ -181,35 +229,22 @@ class Sums:
             at += below
             outs = (nodes.address + size * at, keys.address + 4 * at)
             source, out = map(np.uint64, places), map(np.uint64, outs)
-            device.launch(module, "gather_heads", blocks(level, 64), 64, *source, np.uint32(level), *out)
-        grid = blocks(lists.n_buckets, 64)
-        device.launch(module, "join", grid, 64, lists.offsets, n_buckets, wide, nodes, tails, buckets)
+            lane.launch(module, "gather_heads", blocks(level, 64), 64, *source, np.uint32(level), *out)
+        grid = blocks(part.n_buckets, 64)
+        lane.launch(module, "join", grid, 64, lists.offsets, n_buckets, wide, nodes, tails, buckets)
 
-    def _merge(
-        self, module: nvrtc.Module, size: int, cut: Plan, count: int, buckets: Buffer
-    ) -> tuple[Buffer, Buffer]:
+    def _merge(self, module: nvrtc.Module, size: int, part: _Part, buckets: Buffer) -> tuple[Buffer, Buffer]:
         """Per window the sum of its buckets, and that of b * bucket_b (b from 0)."""
-        device = self._device
-        left = cut.window_bits - 1
-        steps, weight = blocks(left, LOG_MERGE), 0
+        lane, left, weight = self._lane, part.cut.window_bits - 1, 0
+        steps = blocks(left, LOG_MERGE)
         plain, weighted = buckets, None
         for step in range(steps):
             log_fan = left // (steps - step)
             left -= log_fan
-            n_out = count << left
-            outs = device.scratch(size * n_out), device.scratch(size * n_out)
-            device.launch(
-                module,
-                "merge",
-                blocks(n_out, 64),
-                64,
-                plain,
-                weighted,
-                np.uint32(n_out),
-                log_fan,
-                weight,
-                *outs,
-            )
+            n_out = part.windows << left
+            outs = lane.scratch(size * n_out), lane.scratch(size * n_out)
+            shape = (np.uint32(n_out), log_fan, weight)
+            lane.launch(module, "merge", blocks(n_out, 64), 64, plain, weighted, *shape, *outs)
             plain, weighted = outs
             weight += log_fan
         assert weighted is not None  # window_bits >= 4

@@ -2,10 +2,10 @@
 
 Problem: a proof needs six transforms of one size over two sets of constants (twiddles, coset powers), and
 none of the constants should be made, or fetched from the host, while it waits.
-Design: `Transforms` belongs to a device, a curve and a root family. It keeps the two twiddle tables of
+Design: `Transforms` belongs to a lane, a curve and a root family. It keeps the two twiddle tables of
 kernels/ntt.cuh at the largest size asked for so far (a smaller domain reads a prefix) and, per domain, the
 coset powers in two levels: base^e = low[e mod 2^s] high[e / 2^s], so that 2^27 powers take 2^14 numbers made
-from Python ints. All work goes to the compute stream in the order of the calls; nothing here waits.
+from Python ints. All work goes to one lane in the order of the calls; nothing here waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Buffer, Device, blocks
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 from cuzkd.backend.protocol import U64
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
@@ -54,8 +54,8 @@ class Powers:
 class Transforms:
     """Everything over one domain family. All arguments are device addresses of Montgomery elements of Fr."""
 
-    def __init__(self, device: Device, curve: str, root_family: int) -> None:
-        self._device = device
+    def __init__(self, lane: Lane, curve: str, root_family: int) -> None:
+        self._lane = lane
         self._curve = CURVES[curve]
         self._r = self._curve.r
         self._family = root_family
@@ -80,15 +80,17 @@ class Transforms:
             self._tables = self._twiddles(pow(root, -1, self._r), bits), self._twiddles(root, bits)
             self._log_table = log_n
 
-    def quotient(self, vectors: int, log_n: int) -> None:
-        """The circom quotient scalars of a, b at `vectors` (a, then b, then room for c; 2^log_n rows each).
+    def quotient(self, vectors: int, log_n: int, with_c: bool = False) -> None:
+        """The circom quotient scalars of a, b, c at `vectors`, one after another, 2^log_n rows each.
 
-        Leaves h_i = (A B - C)(w_2n^(2i+1)) in a's place, CANONICAL. Six transforms: c = a o b is made here.
+        Leaves h_i = (A B - C)(w_2n^(2i+1)) in a's place, CANONICAL. Six transforms. with_c: c is there; else there is
+        room for it, and it is made here as a o b.
         """
         self.prepare(log_n)
         n = 1 << log_n
         a, b, c = (np.uint64(vectors + i * n * FR_BYTES) for i in range(3))
-        self._launch("pointwise", blocks(n, 256), 256, a, b, c, np.uint64(n))
+        if not with_c:
+            self._launch("pointwise", blocks(n, 256), 256, a, b, c, np.uint64(n))
         self._network("ntt_down", vectors, log_n, 3)
         coset = self._cosets[log_n]
         grid = (blocks(n, 256), 3)
@@ -108,14 +110,14 @@ class Transforms:
             factors = self._powers(pow(base, -1, self._r), log_n, pow(n, -1, self._r))
         else:
             factors = self._powers(base, log_n, 1)
-        source, out = self._device.put(values), self._device.scratch(n * FR_BYTES)
+        source, out = self._lane.put(values), self._lane.scratch(n * FR_BYTES)
         if inverse:
             self._network("ntt_down", source.address, log_n, 1)
         order = (factors.low, factors.high, factors.split, log_n, int(inverse))
         self._launch("reorder", blocks(n, 256), 256, source, out, *order)
         if not inverse:
             self._network("ntt_up", out.address, log_n, 1)
-        return self._device.get(out, (n, 4))
+        return self._lane.get(out, (n, 4))
 
     def _network(self, kernel: str, values: int, log_n: int, batch: int) -> None:
         if log_n == 0 or self._tables is None:
@@ -130,10 +132,10 @@ class Transforms:
             )
 
     def _launch(self, name: str, grid: int | tuple[int, int], block: int, *args: object) -> None:
-        self._device.launch(self._module, name, grid, block, *args)
+        self._lane.launch(self._module, name, grid, block, *args)
 
     def _twiddles(self, root: int, bits: int) -> Buffer:
-        table = self._device.scratch(FR_BYTES << bits)
+        table = self._lane.scratch(FR_BYTES << bits)
         powers = self._powers(root, bits, 1)
         grid = blocks(1 << bits, 256)
         self._launch("twiddles", grid, 256, table, powers.low, powers.high, powers.split, bits)
@@ -143,7 +145,7 @@ class Transforms:
         split = (bits + 1) // 2
         low = self._geometric(1, base, 1 << split)
         high = self._geometric(factor, pow(base, 1 << split, self._r), 1 << (bits - split))
-        return Powers(self._device.put(low), self._device.put(high), split)
+        return Powers(self._lane.put(low), self._lane.put(high), split)
 
     def _geometric(self, first: int, ratio: int, count: int) -> U64:
         """Montgomery forms of first * ratio^i, i < count."""

@@ -12,18 +12,18 @@ from cuzkd.backend.cuda_device import Device
 def copy_seconds(device: Device, address: int, nbytes: int, repeats: int) -> list[float]:
     """Times of bare copies of page-locked host memory at `address` to the device, with nothing beside them.
 
-    By events on the copy stream. Raises Exhausted when the device has no nbytes left.
+    By events on the copy lane. Raises Exhausted when the device has no nbytes left.
     """
     seconds = []
     with device.guard():
-        target = device.allocate(nbytes, device.copy)
+        target = device.copy.scratch(nbytes)
         for _ in range(repeats):
             began, landed = cupy.cuda.Event(), cupy.cuda.Event(block=True)
-            began.record(device.copy)
+            device.copy.record(began)
             cupy.cuda.runtime.memcpyAsync(
-                target.address, address, nbytes, cupy.cuda.runtime.memcpyHostToDevice, device.copy.ptr
+                target.address, address, nbytes, cupy.cuda.runtime.memcpyHostToDevice, device.copy.stream.ptr
             )
-            landed.record(device.copy)
+            device.copy.record(landed)
             landed.synchronize()
             seconds.append(float(cupy.cuda.get_elapsed_time(began, landed)) / 1e3)
         del target

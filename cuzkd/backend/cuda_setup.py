@@ -24,7 +24,7 @@ import numpy as np
 
 from cuzkd.backend import cpu, nvrtc
 from cuzkd.backend.cuda import CudaBackend, CudaKey
-from cuzkd.backend.cuda_device import Buffer, Device, blocks
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 from cuzkd.backend.protocol import U64, KeyShape, SparseMatrix
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
@@ -53,28 +53,28 @@ def make_key(
     matrices: A, B, C. The secrets are plain ints in [1, r), tau^(2 domain) is not 1, and gamma is 1: the caller looks.
     InvalidKey when an index of a matrix is out of bounds, Exhausted when the device has too little memory left.
     """
-    device, curve, n, n_ic = backend.gpu, shape.curve, shape.n_wires, shape.n_public + 1
-    r = CURVES[curve].r
+    curve, n, n_ic = shape.curve, shape.n_wires, shape.n_public + 1
+    device, lane, r = backend.gpu, backend.gpu.compute, CURVES[curve].r
     with device.guard():
         device.load(nvrtc.setup_modules(curve))
         device.free_unused()
-        scalars = _Scalars(device, shape)
+        scalars = _Scalars(lane, shape)
         u, v, w = scalars.columns(matrices, tau)
-        secrets = device.put(limbs.to_montgomery([beta, alpha, pow(delta, -1, r)], r))
+        secrets = lane.put(limbs.to_montgomery([beta, alpha, pow(delta, -1, r)], r))
         scalars.launch("mix", n, u, v, w, secrets, np.uint64(n_ic), np.uint64(n))
         device.free_unused()
 
-        g1, g2 = _Multiples(device, curve, "g1"), _Multiples(device, curve, "g2")
+        g1, g2 = _Multiples(lane, curve, "g1"), _Multiples(lane, curve, "g2")
         bases = {"a_g1": g1.of(u.address, n)}
         del u
         bases |= {"b_g1": g1.of(v.address, n), "b_g2": g2.of(v.address, n)}
         del v
-        ic = device.get(g1.of(w.address, n_ic), (n_ic, 2, CURVES[curve].fq_limbs))
+        ic = lane.get(g1.of(w.address, n_ic), (n_ic, 2, CURVES[curve].fq_limbs))
         bases["l_g1"] = g1.of(w.address + FR_BYTES * n_ic, n - n_ic)
         del w
         h = scalars.lagrange_of_double(tau, delta)
         bases["h_g1"] = g1.of(h.address, shape.domain)
-        device.compute.synchronize()
+        lane.synchronize()
         del h, g1, g2, secrets
         device.free_unused()
         return ic, CudaKey(device, shape, bases)
@@ -83,20 +83,20 @@ def make_key(
 class _Scalars:
     """The scalars of a key's points; every Buffer that comes back holds CANONICAL elements of Fr."""
 
-    def __init__(self, device: Device, shape: KeyShape) -> None:
-        self._device = device
+    def __init__(self, lane: Lane, shape: KeyShape) -> None:
+        self._lane = lane
         self._shape = shape
         self._curve = CURVES[shape.curve]
         self._module = nvrtc.Module("setup", shape.curve)
 
     def launch(self, name: str, n: int, *args: object) -> None:
         """One thread for each of n items."""
-        self._device.launch(self._module, name, blocks(n, 256), 256, *args)
+        self._lane.launch(self._module, name, blocks(n, 256), 256, *args)
 
     def columns(self, matrices: Sequence[SparseMatrix], tau: int) -> list[Buffer]:
         """u, v, w of every wire: what each matrix has in the wire's column, as a polynomial, at tau."""
         values = self.lagrange(tau)
-        sums = self._device.scratch(SUM_BYTES * self._shape.n_wires)
+        sums = self._lane.scratch(SUM_BYTES * self._shape.n_wires)
         return [self.transposed_product(matrix, values, sums) for matrix in matrices]
 
     def lagrange(self, tau: int) -> Buffer:
@@ -117,31 +117,29 @@ class _Scalars:
         """factor x_i / (tau - x_i) at x_i = first ratio^i, i < n."""
         r, grid = self._curve.r, blocks(n, 128 * LAGRANGE_SHARE)
         described = limbs.to_montgomery([tau, first, ratio, pow(ratio, 128 * grid, r), factor], r)
-        out = self._device.scratch(FR_BYTES * n)
-        self._device.launch(
-            self._module, "lagrange", grid, 128, self._device.put(described), np.uint64(n), out
-        )
+        out = self._lane.scratch(FR_BYTES * n)
+        self._lane.launch(self._module, "lagrange", grid, 128, self._lane.put(described), np.uint64(n), out)
         return out
 
     def transposed_product(self, matrix: SparseMatrix, values: Buffer, sums: Buffer) -> Buffer:
         """matrix^T . values, [n_cols]. sums: working space, SUM_BYTES * n_cols."""
         _require_sound(matrix)
-        device, n = self._device, matrix.n_cols
-        device.clear(sums.address, SUM_BYTES * n, device.compute)
+        lane, n = self._lane, matrix.n_cols
+        lane.clear(sums.address, SUM_BYTES * n)
         once = cpu.CpuBackend().field_op(
             self._curve.name, "fr", "from_mont", np.ascontiguousarray(matrix.table)
         )
-        table = device.put(once)  # Montgomery: SparseMatrix holds them twice so
+        table = lane.put(once)  # Montgomery: SparseMatrix holds them twice so
         for begin in range(0, len(matrix.cols), CHUNK_ENTRIES):
             cols, coeff = (part[begin : begin + CHUNK_ENTRIES] for part in (matrix.cols, matrix.coeff))
             if cols.max() >= n or coeff.max() >= len(matrix.table):
                 raise InvalidKey(f"matrix entries {begin} to {begin + len(cols)}: an index is out of bounds")
             first, last = rows_of(matrix.row_ptr, begin, begin + len(cols))
-            row_ptr = device.put(matrix.row_ptr[first : last + 1])
-            entries = (device.put(cols), device.put(coeff), np.uint64(begin), np.uint32(len(cols)))
+            row_ptr = lane.put(matrix.row_ptr[first : last + 1])
+            entries = (lane.put(cols), lane.put(coeff), np.uint64(begin), np.uint32(len(cols)))
             at = np.uint64(values.address + FR_BYTES * first)
             self.launch("add_terms", len(cols), row_ptr, np.uint64(last - first), *entries, table, at, sums)
-        out = device.scratch(FR_BYTES * n)
+        out = lane.scratch(FR_BYTES * n)
         self.launch("settle_wires", n, sums, np.uint64(n), out)
         return out
 
@@ -149,23 +147,23 @@ class _Scalars:
 class _Multiples:
     """Multiples of a group's generator, by a table in device memory."""
 
-    def __init__(self, device: Device, curve: str, group: str) -> None:
-        self._device = device
+    def __init__(self, lane: Lane, curve: str, group: str) -> None:
+        self._lane = lane
         self._module = nvrtc.Module("multiples", curve, group=group)
         self._point_bytes = 16 * CURVES[curve].fq_limbs * (1 if group == "g1" else 2)
         r, size = CURVES[curve].r, 1 << NARROW
         digits = [(d << (NARROW * i)) % r for i in range(256 // NARROW) for d in range(size)]
         points = cpu.fixed_base_mul(curve, group, limbs.from_ints(digits, limbs.FR_LIMBS))
-        self._table, self._bits = device.put(points), NARROW
-        scalars = device.put(window_scalars(WIDE))
+        self._table, self._bits = lane.put(points), NARROW
+        scalars = lane.put(window_scalars(WIDE))
         self._table, self._bits = self.of(scalars.address, scalars.nbytes // FR_BYTES), WIDE
 
     def of(self, scalars: int, n: int) -> Buffer:
         """The points of n scalars (any 256-bit integers) at a device address, affine."""
-        out = self._device.scratch(self._point_bytes * n)
+        out = self._lane.scratch(self._point_bytes * n)
         grid = blocks(n, 128 * POINTS_SHARE)
         args = (self._table, self._bits, np.uint64(scalars), np.uint64(n), out)
-        self._device.launch(self._module, "multiples", grid, 128, *args)
+        self._lane.launch(self._module, "multiples", grid, 128, *args)
         return out
 
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from cuzkd.backend.protocol import KeyArrays
+from cuzkd.backend.protocol import KeyArrays, SparseMatrix
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
+
+DIFFERENT_POINTS = 4096  # of a key; a longer one repeats them
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +36,9 @@ def random_key(curve, log_domain, n_wires, n_public, n_rows, seed=1):
     rng = np.random.default_rng(seed)
 
     def points(group, n):
-        out = cpu.fixed_base_mul(curve, group, field_elements(rng, curve, n, 0))
-        out[rng.random(n) < 0.1] = 0
-        return out
+        out = cpu.fixed_base_mul(curve, group, field_elements(rng, curve, min(n, DIFFERENT_POINTS), 0))
+        out[rng.random(len(out)) < 0.1] = 0
+        return np.resize(out, (n, *out.shape[1:]))
 
     return KeyArrays(
         curve=curve, root_family=5, reduction="circom", log_domain=log_domain,
@@ -56,6 +59,37 @@ def random_vectors(key, seed):
     )
 
 
+def witness(curve, n, kind):
+    """uint64[n, 4] CANONICAL of one kind: what lists and buckets look like for it is far from random."""
+    r = CURVES[curve].r
+    patterns = {
+        "zeros": [0],
+        "ones": [1],
+        "minus ones": [r - 1],
+        "one value": [r // 3],
+        "bits and bytes": [0, 1, 1, 0, r - 1, 255, 0, 7],
+        "one and a rest of zeros": [1, *[0] * (n - 1)],
+        "halves": [(r - 1) // 2, (r + 1) // 2, r - 2, 2],
+    }
+    return np.resize(limbs.from_ints(patterns[kind], limbs.FR_LIMBS), (n, 4))
+
+
+def random_matrix(curve, n_rows, n_cols, seed):
+    """Rows of none to five entries; +1 and -1 are the most frequent coefficients."""
+    rng = np.random.default_rng(seed)
+    r = CURVES[curve].r
+    values = [1, r - 1, *(int.from_bytes(rng.bytes(32), "little") % r for _ in range(20))]
+    counts = rng.integers(0, 6, n_rows)
+    nnz = int(counts.sum())
+    return SparseMatrix(
+        n_cols=n_cols,
+        row_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64),
+        cols=rng.integers(0, n_cols, nnz).astype(np.uint32),
+        coeff=(rng.integers(0, len(values), nnz) * rng.integers(0, 2, nnz)).astype(np.uint32),
+        table=limbs.to_montgomery([(v << 256) % r for v in values], r),
+    )
+
+
 def cpu_sums(key, a, b, z):
     """The same partition by the CPU backend, in vectors of its own."""
     from cuzkd.backend.cpu import CpuBackend
@@ -65,6 +99,19 @@ def cpu_sums(key, a, b, z):
     for vector, part in zip(padded, (a, b), strict=False):
         vector[: len(part)] = part
     return backend.launch(backend.upload(backend.load_key(key), *padded, z)).result()
+
+
+def page_locked(array):
+    """A copy of an array that crosses without anybody waiting for it."""
+    import cupy
+
+    memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
+    memory[:] = array.reshape(-1)
+    return memory.reshape(array.shape)
+
+
+def prove(backend, loaded, a, b, z, c=None, **how):
+    return backend.launch(backend.upload(loaded, a, b, c, z, **how)).result()
 
 
 def assert_same_sums(got, expected):

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from gpu.conftest import assert_same_sums, cpu_sums, random_key, random_vectors
+from gpu.conftest import assert_same_sums, cpu_sums, prove, random_key, random_vectors
 
 from cuzkd import errors
 from cuzkd.memory.budget import Budget
@@ -32,7 +32,7 @@ def test_sums_equal_the_processors(gpu, curve, shape):
     expected = cpu_sums(key, a, b, z)
     loaded = gpu.load_key(key)
     try:
-        sums = gpu.launch(gpu.upload(loaded, a, b, None, z)).result()
+        sums = prove(gpu, loaded, a, b, z)
     finally:
         loaded.close()
     assert_same_sums(sums, expected)
@@ -43,21 +43,16 @@ def test_sums_equal_the_processors(gpu, curve, shape):
 
 def test_windows_in_several_groups(gpu, keys, monkeypatch):
     """A budget too small for all windows changes nothing but the order of work."""
-    from cuzkd.backend import cuda_msm
-
     key = keys["bls12_381"]
     vectors = random_vectors(key, 3)
     loaded = gpu.load_key(key)
-    whole = gpu.launch(gpu.upload(loaded, *vectors[:2], None, vectors[2])).result()
-    monkeypatch.setattr(cuda_msm, "GROUP_BYTES", 1 << 20)
-    cuda_msm.plan.cache_clear()
-    try:
-        pieces = gpu.launch(gpu.upload(loaded, *vectors[:2], None, vectors[2])).result()
-    finally:
-        monkeypatch.undo()
-        cuda_msm.plan.cache_clear()
-        loaded.close()
+    whole = prove(gpu, loaded, *vectors)
+    monkeypatch.setattr(gpu.sums(key.curve, gpu.gpu.compute), "group_bytes", 1 << 20)
+    pieces = prove(gpu, loaded, *vectors)
+    loaded.close()
     assert_same_sums(pieces, whole)
+    phases = [[span.phase for span in sums.spans] for sums in (whole, pieces)]
+    assert phases[0].count("prep_msm") == 2 < phases[1].count("prep_msm")
 
 
 def test_vectors_are_free_once_they_have_landed(gpu, keys):
@@ -97,7 +92,7 @@ def test_memory_stays_flat(gpu, keys):
     for turn in range(50):
         key, (a, b, z) = loaded[turn % 2], vectors[turn % 2]
         gpu.launch(gpu.upload(key, a, b, None, z)).result()
-        held.append(gpu.gpu.pool_bytes())
+        held.append(gpu.memory().pool_bytes)
     assert held[-1] == held[9]
     for key in loaded:
         key.close()
@@ -118,11 +113,16 @@ def test_what_cannot_be_launched_says_so(gpu, keys):
     key = keys["bn254"]
     a, b, z = random_vectors(key, 9)
     loaded = gpu.load_key(key)
-    with pytest.raises(errors.InvalidInput, match="4000 wires"):
-        gpu.upload(loaded, a, b, None, z[:-1])
+    for vectors in ((a, b, None, z[:-1]), (a, b[:-1], None, z), (a, b, a[:-1], z), (a, None, None, z)):
+        with pytest.raises(errors.InvalidInput, match="4000 wires"):
+            gpu.upload(loaded, *vectors)
+    with pytest.raises(errors.InvalidInput, match="4096 rows"):
+        gpu.upload(loaded, *np.zeros((2, 4097, 4), np.uint64), None, z)
+    with pytest.raises(errors.InvalidInput, match="no matrices"):
+        gpu.upload(loaded, None, None, None, z)
     upload = gpu.upload(loaded, a, b, None, z)
     gpu.launch(upload).result()
-    with pytest.raises(errors.Unavailable, match="proved already"):
+    with pytest.raises(errors.Unavailable, match="launched already"):
         gpu.launch(upload)
     upload = gpu.upload(loaded, a, b, None, z)
     loaded.close()
@@ -131,11 +131,54 @@ def test_what_cannot_be_launched_says_so(gpu, keys):
         gpu.launch(upload)
 
 
+def test_a_launch_that_breaks_off_leaves_the_others_right(gpu, keys, monkeypatch):
+    from cuzkd.backend.cuda_msm import Sums
+
+    key = keys["bls12_381"]
+    vectors = [random_vectors(key, seed) for seed in (10, 11)]
+    loaded = gpu.load_key(key)
+    run, whole = Sums.run, []
+
+    def once(*args):
+        if whole:
+            raise errors.Exhausted("device memory: all of it")
+        whole.append(run(*args))
+
+    before = gpu.launch(gpu.upload(loaded, *vectors[0][:2], None, vectors[0][2]))
+    monkeypatch.setattr(Sums, "run", once)
+    broken = gpu.upload(loaded, *vectors[1][:2], None, vectors[1][2])
+    with pytest.raises(errors.Exhausted, match="all of it"):
+        gpu.launch(broken)
+    monkeypatch.undo()
+    with pytest.raises(errors.Unavailable, match="launched already"):
+        gpu.launch(broken)  # its vectors may have been transformed
+    assert_same_sums(prove(gpu, loaded, *vectors[1]), cpu_sums(key, *vectors[1]))
+    assert_same_sums(before.result(), cpu_sums(key, *vectors[0]))
+    loaded.close()
+
+
+def test_memory_comes_back_although_a_run_is_remembered(gpu, keys):
+    """A key's with close(), an upload's with its result."""
+    key = keys["bn254"]
+    a, b, z = random_vectors(key, 12)
+    loaded = gpu.load_key(key)
+    used = gpu.memory().used_bytes
+    upload = gpu.upload(loaded, a, b, None, z)
+    run = gpu.launch(upload)
+    sums = run.result()
+    assert gpu.memory().used_bytes <= used
+    loaded.close()
+    memory = gpu.memory()
+    assert memory.used_bytes <= used - key.host_bytes
+    assert memory.used_bytes <= memory.pool_bytes <= memory.total_bytes - memory.free_bytes
+    assert run.result() is sums and upload.key is loaded
+
+
 def test_a_key_that_does_not_fit_is_refused_and_the_device_goes_on(gpu, keys):
     from cuzkd.backend.cuda_device import Buffer
 
     with gpu.gpu.guard(), pytest.raises(errors.Exhausted, match="device memory"), gpu.gpu.guard():
-        assert isinstance(gpu.gpu.scratch(1 << 50), Buffer)
+        assert isinstance(gpu.gpu.compute.scratch(1 << 50), Buffer)
     one = np.ones((1, 4), np.uint64)
     assert np.array_equal(gpu.field_op("bn254", "fr", "sub", one, one), np.zeros((1, 4), np.uint64))
 
@@ -152,7 +195,7 @@ backend.field_op("bn254", "fr", "add", one, one)
 nowhere = np.uint64(4096)
 with backend.gpu.guard():
     args = (nowhere, nowhere, nowhere, np.uint64(1000))
-    backend.gpu.launch(nvrtc.Module("ntt", "bn254"), "pointwise", 4, 256, *args)
+    backend.gpu.compute.launch(nvrtc.Module("ntt", "bn254"), "pointwise", 4, 256, *args)
 for attempt in range(2):  # the error is there to stay
     try:
         backend.field_op("bn254", "fr", "add", one, one)

@@ -43,7 +43,7 @@ def assert_equals_the_hosts_key(gpu, made):
         with gpu.gpu.guard():
             for name in BULK:
                 points = getattr(expected.arrays, name)
-                assert np.array_equal(gpu.gpu.get(loaded.bases[name], points.shape), points), name
+                assert np.array_equal(gpu.gpu.compute.get(loaded.bases[name], points.shape), points), name
         assert loaded.resident_bytes == expected.arrays.host_bytes
     finally:
         loaded.close()
@@ -95,7 +95,7 @@ def test_memory_comes_back(gpu, curve):
     made, held = builtin.constraints(curve, 100), []
     for _ in range(3):
         _, loaded = device_setup.develop_key(gpu, made)
-        held.append(gpu.gpu.pool_bytes())
+        held.append(gpu.memory().pool_bytes)
         loaded.close()
     assert held[1] == held[2]
 

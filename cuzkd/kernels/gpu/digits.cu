@@ -1,10 +1,11 @@
 // gpu/digits.cu - the scalars of a multi-scalar sum become lists of signed base indices, ordered by bucket.
 //
 // A counting sort of `count` windows at a time, starting at window `first`: count, scan, place; digits are computed twice
-// rather than stored. Window v (from 0 within the group) and digit d give bucket v 2^(c-1) + |d| - 1. Scalars that are 0
-// (and digits that are 0) leave no entry; scalars 1 and -1 have no digits: their entries go to one more list behind the
-// last bucket, with the first group. An entry is a base index with the sign in its top bit. The order inside a bucket
-// differs from run to run; the sum does not.
+// rather than stored. Window v (from 0 within the group) and digit d give bucket `buckets` + v 2^(c-1) + |d| - 1. Scalars
+// that are 0 (and digits that are 0) leave no entry; scalars 1 and -1 have no digits: their entries go to a list of their
+// own, bucket `units`, with the first group (NONE: not now). An entry is a base index with the sign in its top bit. The
+// order inside a bucket differs from run to run; the sum does not.
+// Several sums (a batch) are counted one after another, each with buckets of its own, then scanned together and placed.
 #include "module.cuh"
 #include "msm.cuh"
 
@@ -24,7 +25,8 @@ __device__ uint32_t claim(uint32_t* counters, uint32_t bucket) {
 
 // Where to emit(bucket, entry) goes, bucket NONE for nothing: called by all lanes of a warp together.
 template <class Emit>
-__device__ void each_entry(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, Emit emit) {
+__device__ void each_entry(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
+                           uint32_t units, Emit emit) {
     uint64_t bias[4] = {0, 0, 0, 0};
     bias_windows(bias, c, windows);
     uint32_t step = gridDim.x * blockDim.x;
@@ -32,9 +34,9 @@ __device__ void each_entry(const Fr* scalars, uint32_t n, int c, int windows, in
         uint32_t i = static_cast<uint32_t>(base) + threadIdx.x;
         Folded f = fold_scalar(i < n ? scalars[i] : Fr::zero());
         ScalarClass kind = classify(f);
-        if (first == 0) {
+        if (units != NONE) {
             bool unit = kind == ScalarClass::one || kind == ScalarClass::minus_one;
-            emit(unit ? static_cast<uint32_t>(count) << (c - 1) : NONE, i | (f.negative ? NEGATIVE : 0));
+            emit(unit ? units : NONE, i | (f.negative ? NEGATIVE : 0));
         }
         bool busy = kind == ScalarClass::other;
         if (!__any_sync(0xffffffffu, busy)) continue;
@@ -44,20 +46,23 @@ __device__ void each_entry(const Fr* scalars, uint32_t n, int c, int windows, in
             int32_t digit = busy ? signed_digit(f.w, first + v, c, windows) : 0;
             bool negative = (digit < 0) != f.negative;
             uint32_t size = digit < 0 ? -digit : digit;
-            emit(size ? (static_cast<uint32_t>(v) << (c - 1)) + size - 1 : NONE, i | (negative ? NEGATIVE : 0));
+            uint32_t bucket = buckets + (static_cast<uint32_t>(v) << (c - 1)) + size - 1;
+            emit(size ? bucket : NONE, i | (negative ? NEGATIVE : 0));
         }
     }
 }
 
 // counts[bucket] += entries; scalars CANONICAL. Blocks of a multiple of 32 threads.
-KERNEL count_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t* counts) {
-    each_entry(scalars, n, c, windows, first, count, [=](uint32_t bucket, uint32_t) { claim(counts, bucket); });
+KERNEL count_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
+                     uint32_t units, uint32_t* counts) {
+    each_entry(scalars, n, c, windows, first, count, buckets, units,
+               [=](uint32_t bucket, uint32_t) { claim(counts, bucket); });
 }
 
 // cursors: where each bucket's entries begin; moved to where they end.
-KERNEL place_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t* cursors,
-                     uint32_t* entries) {
-    each_entry(scalars, n, c, windows, first, count, [=](uint32_t bucket, uint32_t entry) {
+KERNEL place_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
+                     uint32_t units, uint32_t* cursors, uint32_t* entries) {
+    each_entry(scalars, n, c, windows, first, count, buckets, units, [=](uint32_t bucket, uint32_t entry) {
         uint32_t at = claim(cursors, bucket);
         if (bucket != NONE) entries[at] = entry;
     });

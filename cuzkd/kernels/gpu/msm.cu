@@ -14,7 +14,7 @@ constexpr uint32_t NEGATIVE = 0x80000000u;
 constexpr int LOG_FAN = 3;
 
 // Entries per thread, so that `threads` of them cover all.
-__device__ uint32_t share(uint32_t total, uint32_t threads) { return (total + threads - 1) / threads; }
+__device__ uint32_t share(uint32_t total, uint32_t threads) { return total / threads + (total % threads != 0); }
 
 // The bucket that holds entry `at`, which is < offsets[n_buckets]; it is not below `from`.
 __device__ uint32_t bucket_of(const uint32_t* offsets, uint32_t n_buckets, uint32_t at, uint32_t from) {
@@ -129,12 +129,16 @@ KERNEL __launch_bounds__(64) merge(const Sum* plain, const Sum* weighted, uint32
     weighted_out[i] = sum;
 }
 
-// out[v] = sum over bucket b of window v of (b + 1) bucket_b, affine; *units_out = *units, affine, where given.
-KERNEL window_sums(const Sum* plain, const Sum* weighted, const Sum* units, uint32_t count, Point* out,
-                   Point* units_out) {
-    uint32_t v = static_cast<uint32_t>(thread_index());
-    if (v < count)
-        out[v] = weighted[v].add(plain[v]).to_affine();
-    else if (v == count && units)
-        *units_out = units->to_affine();
+// Item j count + v of plain and weighted is window first + v of sum j. Its point, affine, is the sum over the window's
+// buckets b of (b + 1) bucket_b; each sum's points lie together in out, those of its `windows` windows and then units[j].
+// units: null where these are not there.
+KERNEL window_sums(const Sum* plain, const Sum* weighted, const Sum* units, uint32_t batch, uint32_t count,
+                   uint32_t first, uint32_t windows, Point* out) {
+    uint32_t i = static_cast<uint32_t>(thread_index()), items = batch * count;
+    if (i < items) {
+        out[i / count * (windows + 1) + first + i % count] = weighted[i].add(plain[i]).to_affine();
+    } else if (units && i < items + batch) {
+        uint32_t j = i - items;
+        out[j * (windows + 1) + windows] = units[j].to_affine();
+    }
 }

@@ -1,0 +1,38 @@
+"""A proving key in device memory: its points, and its constraint matrices where these are to be evaluated there."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from cuzkd.backend.cuda_device import Buffer, Device
+from cuzkd.backend.cuda_rows import DeviceMatrix
+from cuzkd.backend.protocol import KeyShape
+
+QUERIES = ("h_g1", "l_g1", "a_g1", "b_g1", "b_g2")
+
+
+class CudaKey:
+    """bases: for each of QUERIES its points, affine, as described in backend.protocol.KeyArrays.
+
+    The buffers were allocated for the compute lane; whatever filled them has ended.
+    """
+
+    def __init__(self, device: Device, shape: KeyShape, bases: dict[str, Buffer]) -> None:
+        # A shape alone: one that came with points would keep them in host memory.
+        self.shape = KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
+        self.bases = bases
+        self.matrices: tuple[DeviceMatrix, DeviceMatrix] | None = None  # A, B
+        self._points_bytes = sum(buffer.nbytes for buffer in bases.values())
+        self.resident_bytes = self._points_bytes
+        self._device = device
+
+    def attach(self, a: DeviceMatrix, b: DeviceMatrix) -> None:
+        """Keep A and B too, in the place of those that may be there. Counted as resident."""
+        self.matrices = a, b
+        self.resident_bytes = self._points_bytes + a.nbytes + b.nbytes
+
+    def close(self) -> None:
+        """Give the device memory back. Idempotent; a run in flight on it must have ended."""
+        self.bases, self.matrices = {}, None
+        with self._device.guard():
+            self._device.free_unused()
