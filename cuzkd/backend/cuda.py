@@ -88,6 +88,22 @@ class CudaBackend:
         with self.gpu.guard():
             return self.gpu.memory()
 
+    def planned_bytes(self, key: CudaKey, uploads: int) -> int:
+        """Device memory that a stream of proofs with this key takes, `uploads` of them there at a time.
+
+        The key, the columns and witness of each, both tables of twiddles, and the lists and buckets of one group of
+        windows. CUDA's own few hundred megabytes are not in it.
+        """
+        shape = key.shape
+        columns = FR_BYTES * (3 * shape.domain + shape.n_wires)
+        tables = FR_BYTES * shape.domain
+        return (
+            key.resident_bytes
+            + uploads * columns
+            + tables
+            + self.sums(shape.curve, self.gpu.compute).group_bytes
+        )
+
     # -- keys --
 
     def vector_rows(self, key: KeyShape) -> int:

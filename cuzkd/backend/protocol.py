@@ -103,7 +103,7 @@ class KeyArrays(KeyShape):
 @dataclass(frozen=True)
 class Span:
     """A stretch of work on one partition. phase: one of PHASES in engine/job.py. row: who did it, a thread's name, or
-    "copy" and "compute" for a device's streams. begin_s: on the clock of time.monotonic().
+    "copy", "compute" and "compute 2" for a device's streams. begin_s: on the clock of time.monotonic().
     """
 
     phase: str

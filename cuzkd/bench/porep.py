@@ -25,6 +25,8 @@ from cuzkd.formats import proof_bytes, snarkjs
 from cuzkd.groth16 import verifier
 from cuzkd.groth16.setup import DEVELOPMENT
 
+MAX_DISTINCT = 16  # witnesses, which are all made beforehand
+
 
 @dataclass(frozen=True)
 class Options:
@@ -39,12 +41,12 @@ class Options:
 
 def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Report:
     """Prove `partitions` of them, one job's worth of work after another."""
-    ahead = options.ready_target + 1  # witnesses that exist at a time
-    with subject.make(options.curve, options.n_constraints, backend, options.folder) as bed:
+    distinct = min(options.partitions + 1, MAX_DISTINCT)
+    with subject.make(options.curve, options.n_constraints, backend, options.folder, distinct) as bed:
         say(
             f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s, constraints in {bed.made_s['constraints']:.1f} s"
         )
-        for number in range(min(ahead, options.partitions)):
+        for number in range(distinct):
             bed.witness(number)
         with (
             pipeline.opened(bed, Setting(ready_target=options.ready_target)) as prover,
@@ -53,7 +55,7 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
             prover.prewarm(holders(backend, options.ready_target))
             one = prover.run(1)
             say(f"one partition proved and verified in {one.wall_s:.3f} s")
-            stream = prover.run(options.partitions, ahead, bed.drop) if options.partitions > 1 else one
+            stream = prover.run(options.partitions) if options.partitions > 1 else one
         _verify(bed, [one, stream])
         if options.out is not None:
             _write(options.out, bed, stream)

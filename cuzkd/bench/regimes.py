@@ -191,10 +191,10 @@ class Overlapped:
     columns = "abc"
     holding_device = False
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: Place, name: str, ring: Any) -> None:
         self.name = name
         self._backend: Any = place.backend  # only a device's upload knows rings
-        self._ring = place.ring()
+        self._ring = ring
 
     def made(self, partition: Partition) -> None:
         """They stay in ordinary memory."""
@@ -214,6 +214,12 @@ class Overlapped:
 def _device_eval(place: Place, name: str, stack: ExitStack) -> Transfer:
     place.attach()
     return Direct(place, name, columns="")
+
+
+def _overlapped(place: Place, name: str, stack: ExitStack) -> Transfer:
+    ring = place.ring()
+    stack.callback(ring.close)
+    return Overlapped(place, name, ring)
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ _TABLE = (
     Regime(
         "staged-overlapped",
         "through a ring of small page-locked pieces, filled while others cross",
-        lambda place, name, _: Overlapped(place, name),
+        _overlapped,
     ),
     Regime(
         "zero-copy",

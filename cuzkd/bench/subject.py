@@ -2,9 +2,9 @@
 
 The key is made from secrets that this process knows: INSECURE, and worth nothing outside of a bench. On a
 GPU it is made there and never crosses; on the processor as groth16/setup.py does. Witness number i satisfies
-the circuit and differs from every other. Files are written when they are asked for, and kept until dropped.
+the circuit and differs from every other, up to a number. Files are written when they are first asked for.
 
-Life: make(...) -> witness(number), drop(number) -> close.
+Life: make(...) -> witness(number) -> the block's end.
 """
 
 from __future__ import annotations
@@ -68,14 +68,10 @@ class Subject:
             self.made_s["witness"] = time.monotonic() - began
         return path
 
-    def drop(self, number: int) -> None:
-        """Remove its file; it can be asked for again."""
-        (self.folder / f"{number % self.distinct}.wtns").unlink(missing_ok=True)
-
 
 @contextmanager
 def make(
-    curve: str, n_constraints: int, backend: Backend, folder: Path | None = None, distinct: int = 1 << 30
+    curve: str, n_constraints: int, backend: Backend, folder: Path | None = None, distinct: int = 16
 ) -> Iterator[Subject]:
     """A subject of n_constraints, for a block. folder: where witness files go (default: memory, if there is room).
 
@@ -89,7 +85,9 @@ def make(
     key, loaded = _key(constraints, backend)
     made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
     place = Path(
-        tempfile.mkdtemp(prefix="cuzkd-bench-", dir=folder or _roomy(5 * FR_BYTES * circuit.n_wires))
+        tempfile.mkdtemp(
+            prefix="cuzkd-bench-", dir=folder or _roomy((distinct + 1) * FR_BYTES * circuit.n_wires)
+        )
     )
     name = f"synthetic-{n_constraints}-{curve}"
     try:

@@ -38,8 +38,8 @@ def watched(backend: Backend) -> Iterator[Peaks]:
     def look() -> None:
         while memory is not None:
             now = memory()
-            peaks.device = max(peaks.device, now.device_total - now.device_free)
-            peaks.pool = max(peaks.pool, now.pool_total)
+            peaks.device = max(peaks.device, now.total_bytes - now.free_bytes)
+            peaks.pool = max(peaks.pool, now.pool_bytes)
             if over.wait(LOOK_EVERY_S):
                 return
 

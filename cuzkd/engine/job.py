@@ -22,7 +22,7 @@ from enum import IntEnum, StrEnum
 # `queue_wait` and `total` are measured by the front, all others by the prover. `synthesis` is the sparse
 # product.
 PHASES = (
-    "queue_wait", "witness", "key_load", "synthesis", "stage_copy", "pin", "gpu_wait", "h2d", "ntt_h",
+    "queue_wait", "witness", "key_load", "synthesis", "stage_copy", "pin", "gpu_wait", "h2d", "spmv", "ntt_h",
     "prep_msm", "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2", "d2h", "unpin", "assembly", "verify",
     "total",
 )  # fmt: skip

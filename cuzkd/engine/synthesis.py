@@ -33,7 +33,8 @@ from cuzkd.memory.upstream import round_to_pages
 from cuzkd.memory.vec import PinnedVec
 
 FR_BYTES = 32
-# Between two looks at the cancel flag: 4 to 9 ms on two threads, 1 ms on sixteen, where shorter blocks would cost waking them.
+# Between two looks at the cancel flag: 4 to 9 ms on two threads, 1 ms on sixteen, which shorter blocks would wake too
+# often.
 BLOCK_ROWS = 1 << 19
 
 

@@ -38,7 +38,7 @@ def develop_key(
     """An INSECURE key for these constraints, loaded on the backend's device. secrets: random ones by default.
 
     Raises InvalidInput as setup.setup does, InvalidKey when an index of a matrix is out of bounds, Exhausted when the
-    device has too little memory left. Where it returns, the key is complete: nothing is under way on the device.
+    device has too little memory left. Where it returns, the key is complete and prepared: nothing is under way.
     """
     from cuzkd.backend import cuda_setup
 
@@ -57,5 +57,6 @@ def develop_key(
     ic, loaded = cuda_setup.make_key(
         backend, shape, matrices, tau=k.tau, alpha=k.alpha, beta=k.beta, delta=k.delta
     )
+    backend.prepare(shape)
     vk, beta_g1, delta_g1 = setup.head_points(curve, k, ic, host or hosts.best())
     return DevelopmentHead(vk, beta_g1, delta_g1, shape, constraints), loaded

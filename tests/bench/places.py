@@ -1,6 +1,7 @@
 """A small subject on a fake device, and the surroundings of a regime."""
 
 import dataclasses
+from types import SimpleNamespace
 
 from bench.fake_device import FakeDevice
 
@@ -27,7 +28,7 @@ def place_of(subject, in_flight):
         sizes=[round_to_pages(32 * n) for n in (subject.key.arrays.n_wires, rows, rows, rows)],
         in_flight=in_flight,
         pending=lambda: 0,
-        ring=object,
+        ring=lambda: SimpleNamespace(close=lambda: None),
         attach=lambda: device.attach_matrices(subject.loaded, constraints.a, constraints.b),
     )
 

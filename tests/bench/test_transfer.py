@@ -3,6 +3,7 @@
 import ctypes
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from bench.fake_device import FakeDevice
@@ -29,8 +30,12 @@ def quiet(line):
 def device(backend, bare_s=1e-3):
     driver = backend.driver
     return transfer.Device(
-        Pinning(driver.register, driver.unregister), object, lambda at, n, repeats: [2 * bare_s, bare_s]
+        Pinning(driver.register, driver.unregister), closable, lambda at, n, repeats: [2 * bare_s, bare_s]
     )
+
+
+def closable():
+    return SimpleNamespace(close=lambda: None)
 
 
 def with_options(**changed):
