@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import U64, Backend, MsmSums, Upload
+from cuzkd.backend.protocol import U64, Backend, MsmSums, Span, Upload
 from cuzkd.bench import subject, timeline
 from cuzkd.bench.report import Report, Table
 from cuzkd.bench.spread import Spread
@@ -58,6 +59,7 @@ class Options:
     sizes: Sequence[int] = ()
     rounds: int = 20
     seconds: float = 30.0
+    traces: Path | None = None  # a folder for those of each arrangement's last round
 
 
 # -- arrangements --------------------------------------------------------------------------------------------
@@ -169,6 +171,7 @@ class Measured:
 
     wall_s: list[float] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
+    spans: list[tuple[str, Span]] = field(default_factory=list)  # of the last round
 
 
 def measure(bed: Subject, ways: dict[str, Arrangement], rounds: int, seconds: float) -> dict[str, Measured]:
@@ -187,9 +190,11 @@ def measure(bed: Subject, ways: dict[str, Arrangement], rounds: int, seconds: fl
                 for partition, one in zip(partitions, sums, strict=True):
                     partition.compare(one) if turn else partition.prove(one)
                 if turn:
-                    spans = [span for one in sums for span in one.spans]
+                    spans = [(f"partition {i}", span) for i, one in enumerate(sums) for span in one.spans]
+                    busy_s = timeline.length(timeline.kernels(span for _, span in spans))
                     found[name].wall_s.append(wall_s / SET)
-                    found[name].busy_s.append(timeline.length(timeline.kernels(spans)) / SET)
+                    found[name].busy_s.append(busy_s / SET)
+                    found[name].spans = spans
                 del uploads
     return found
 
@@ -207,6 +212,9 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
             found = measure(bed, ways, options.rounds, options.seconds)
             report.tables.append(_table(bed, found))
             report.numbers["sizes"].append(_numbers(bed, found))
+            if options.traces is not None:
+                for name, one in found.items():
+                    timeline.write_trace(options.traces / f"{size}-{name.replace(' ', '-')}.json", one.spans)
     if len(ways) == 1:
         report.notes = [
             f"Launch sets need a device: on backend {backend.name} every proof is launched alone."

@@ -55,6 +55,7 @@ class Options:
     partitions: int = 3
     runs: int = 5
     folder: Path | None = None  # for witness files
+    traces: Path | None = None  # a folder for those of each configuration's last run
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,10 @@ def run(
             bed.witness(number)
         for turn in range(options.runs):
             for column in columns:
-                column.rounds.append(_measure(bed, options.partitions, column, pinning))
+                one = _measure(bed, options.partitions, column, pinning)
+                column.rounds.append(_quantities(one))
+                if options.traces is not None:
+                    one.write_trace(options.traces / f"{column.name.replace(' ', '-')}.json")
             seen = ", ".join(f"{c.name} {1e3 * c.rounds[-1][PER_PARTITION]:.1f}" for c in columns)
             say(f"round {turn + 1} of {options.runs}, ms a partition: {seen}")
         return _report(backend, options, bed, columns, skipped)
@@ -174,7 +178,7 @@ def _lacking(step: Step, backend: Backend, pinning: Pinning | None) -> str:
 # -- one configuration, one round ----------------------------------------------------------------------------
 
 
-def _measure(bed: Subject, partitions: int, column: Column, pinning: Pinning | None) -> dict[str, float]:
+def _measure(bed: Subject, partitions: int, column: Column, pinning: Pinning | None) -> Run:
     way, setting = column.way, Setting()
     if way is not None:
         setting = _setting(bed.backend, way, column.growth, pinning)
@@ -184,7 +188,7 @@ def _measure(bed: Subject, partitions: int, column: Column, pinning: Pinning | N
         if not column.rounds:
             prover.run(1)  # teaches hints; what is made once is made now
             column.growth.moves = 0
-        return _quantities(prover.run(partitions))
+        return prover.run(partitions)
 
 
 def _setting(backend: Backend, way: Way, growth: Growth, pinning: Pinning | None) -> Setting:

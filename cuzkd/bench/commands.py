@@ -78,6 +78,7 @@ def campaign(args: argparse.Namespace) -> int:
         partitions=args.partitions,
         runs=args.runs,
         folder=args.dir,
+        traces=args.timeline,
     )
     return _finish(args, campaign.run(_backend(args), options, _say))
 
@@ -85,7 +86,7 @@ def campaign(args: argparse.Namespace) -> int:
 def batch(args: argparse.Namespace) -> int:
     from cuzkd.bench import batch
 
-    options = batch.Options(args.curve, args.sizes, args.rounds, args.seconds)
+    options = batch.Options(args.curve, args.sizes, args.rounds, args.seconds, args.timeline)
     return _finish(args, batch.run(_backend(args), options, _say))
 
 
@@ -173,6 +174,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument(
         "--runs", type=positive, default=5, metavar="N", help="of each configuration, at least 2"
     )
+    command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
     command.set_defaults(run=campaign)
 
     command = kinds.add_parser("batch", help="two partitions in one launch set against one at a time")
@@ -180,6 +182,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--curve", choices=("bn254", "bls12_381"), default="bls12_381")
     command.add_argument("--rounds", type=positive, default=20, metavar="N", help="at most, at least 2")
     command.add_argument("--seconds", type=float, default=30.0, help="of each size, at most")
+    command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
     command.set_defaults(run=batch)
 
     for command in kinds.choices.values():

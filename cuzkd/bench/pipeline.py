@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import Span
+from cuzkd.bench import timeline
 from cuzkd.bench.subject import Subject
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.channel import Channel
@@ -70,6 +72,11 @@ class Run:
     @property
     def wall_s(self) -> float:
         return self.ended_s - self.began_s
+
+    def write_trace(self, path: Path) -> None:
+        """What happened when, for a browser; see timeline.write_trace."""
+        named = [(f"partition {record.number}", span) for record in self.records for span in record.spans]
+        timeline.write_trace(path, named)
 
 
 @dataclass

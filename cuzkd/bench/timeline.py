@@ -118,6 +118,7 @@ def write_trace(path: Path, spans: Iterable[tuple[str, Span]]) -> None:
                 "args": {"partition": partition},
             }
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import Backend
-from cuzkd.bench import host_only, pcie, pipeline, subject, timeline
+from cuzkd.bench import host_only, pcie, pipeline, subject
 from cuzkd.bench.measured import GB, Measured, Slabs, alone_table, in_flight_table, measured, numbers
 from cuzkd.bench.pipeline import Run, Setting
 from cuzkd.bench.regimes import REGIMES, Place, Regime
@@ -186,7 +186,7 @@ def _side_by_side(
             say(_line(results[-1]))
             _append(options.log, numbers(results[-1]))
         if options.traces is not None and options.in_flight in runs and name in options.traced:
-            _write_trace(options.traces / f"{name}.json", runs[options.in_flight])
+            runs[options.in_flight].write_trace(options.traces / f"{name}.json")
     size = f"{options.n_constraints:,} constraints over {options.curve}"
     if options.alone:
         report.tables.append(alone_table(f"{size}, one partition at a time", results))
@@ -277,9 +277,3 @@ def _make_slabs(pool: PinnedPool, nbytes: int, count: int) -> None:
     with ExitStack() as leases:
         for _ in range(count):
             leases.enter_context(pool.lease(nbytes))
-
-
-def _write_trace(path: Path, one: Run) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    named = [(f"partition {record.number}", span) for record in one.records for span in record.spans]
-    timeline.write_trace(path, named)

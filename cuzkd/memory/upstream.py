@@ -16,15 +16,15 @@ unregistered first, then unmapped.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuzkd.errors import Exhausted
 
@@ -89,8 +89,10 @@ class PagesUpstream:
         with contextlib.suppress(OSError):  # a kernel without huge pages: slower to make, no less right
             mapping.madvise(mmap.MADV_HUGEPAGE if self._huge else mmap.MADV_NOHUGEPAGE)
         view = memoryview(mapping)
-        address = int(np.frombuffer(view, np.uint8).ctypes.data)
-        self._touch(address, size)
+        whole = np.frombuffer(view, np.uint8)
+        self._touch(whole)
+        address = int(whole.ctypes.data)
+        del whole
 
         def unmap() -> None:
             view.release()
@@ -98,17 +100,17 @@ class PagesUpstream:
 
         return Slab(size, address, view, [unmap])
 
-    def _touch(self, address: int, size: int) -> None:
-        share = round_to_pages(-(-size // self._threads))
-        threads = [
-            threading.Thread(target=ctypes.memset, args=(address + at, 0, min(share, size - at)), daemon=True)
-            for at in range(share, size, share)
-        ]
-        for thread in threads:
-            thread.start()
-        ctypes.memset(address, 0, min(share, size))  # releases the GIL
-        for thread in threads:
-            thread.join()
+    def _touch(self, whole: NDArray[np.uint8]) -> None:
+        """One write to each page: the system makes and clears it. Takes four fifths of the time of clearing it again,
+        and a tenth of MADV_POPULATE_WRITE, which goes through huge pages in small steps.
+        """
+        share = round_to_pages(-(-len(whole) // self._threads))
+
+        def touch(at: int) -> None:
+            whole[at : at + share : PAGE_BYTES] = 0  # NumPy releases the GIL
+
+        with ThreadPoolExecutor(self._threads) as threads:
+            list(threads.map(touch, range(0, len(whole), share)))
 
 
 class RegisteringUpstream:
