@@ -41,14 +41,15 @@ __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_
 class CudaBackend:
     """backend.protocol.Backend on one GPU; see there for what each method takes and gives.
 
-    parallel_g2: the G2 sum of B beside the other sums of its proof, on a second stream.
+    parallel_g2: the G2 sum of B beside the other sums of its proof, on a second stream (5 to 18 % of a proof's time:
+    bench/RESULTS.md). Read at every launch.
     """
 
     name = "cuda"
     in_place = False
     scratch_c = False
 
-    def __init__(self, index: int = 0, cache_dir: Path | None = None, *, parallel_g2: bool = False) -> None:
+    def __init__(self, index: int = 0, cache_dir: Path | None = None, *, parallel_g2: bool = True) -> None:
         self.gpu = Device(index, cache_dir)
         self.device = self.gpu.uuid
         self.device_name = self.gpu.name
@@ -91,18 +92,14 @@ class CudaBackend:
     def planned_bytes(self, key: CudaKey, uploads: int) -> int:
         """Device memory that a stream of proofs with this key takes, `uploads` of them there at a time.
 
-        The key, the columns and witness of each, both tables of twiddles, and the lists and buckets of one group of
-        windows. CUDA's own few hundred megabytes are not in it.
+        The key, the columns and witness of each, both tables of twiddles, and for each stream of sums the lists and
+        buckets of one group of windows. CUDA's own few hundred megabytes are not in it.
         """
         shape = key.shape
         columns = FR_BYTES * (3 * shape.domain + shape.n_wires)
         tables = FR_BYTES * shape.domain
-        return (
-            key.resident_bytes
-            + uploads * columns
-            + tables
-            + self.sums(shape.curve, self.gpu.compute).group_bytes
-        )
+        groups = (1 + self.parallel_g2) * self.sums(shape.curve, self.gpu.compute).group_bytes
+        return key.resident_bytes + uploads * columns + tables + groups
 
     # -- keys --
 

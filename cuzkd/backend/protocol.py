@@ -15,8 +15,10 @@ Curve names are "bn254" and "bls12_381", groups "g1" and "g2", fields "fr", "fq"
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -113,10 +115,24 @@ class Span:
 
 
 def seconds_by_phase(spans: Iterable[Span]) -> dict[str, float]:
-    """The time of each phase, in the order in which they first appear."""
-    out: dict[str, float] = {}
-    for span in spans:
-        out[span.phase] = out.get(span.phase, 0.0) + span.seconds
+    """The time of each phase, in the order in which they begin.
+
+    What several spans cover at once is shared between them, so that the phases of a partition add up to the time in
+    which something was done for it, whatever ran beside what.
+    """
+    listed = sorted(spans, key=lambda span: span.begin_s)
+    out = dict.fromkeys((span.phase for span in listed), 0.0)
+    under_way: list[Span] = []
+    edges = sorted({time for span in listed for time in (span.begin_s, span.begin_s + span.seconds)})
+    waiting = deque(listed)
+    for begin, end in pairwise(edges):
+        under_way = [span for span in under_way if span.begin_s + span.seconds > begin]
+        while waiting and waiting[0].begin_s <= begin:
+            span = waiting.popleft()
+            if span.begin_s + span.seconds > begin:
+                under_way.append(span)
+        for span in under_way:
+            out[span.phase] += (end - begin) / len(under_way)
     return out
 
 

@@ -52,7 +52,7 @@ class Record:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By phase."""
+        """How long each phase took. Phases that ran beside each other count in full."""
         out: dict[str, float] = {}
         for span in self.spans:
             out[span.phase] = out.get(span.phase, 0.0) + span.seconds
