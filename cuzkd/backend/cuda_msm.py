@@ -170,6 +170,7 @@ class Sums:
                 mark(query.phase)
                 if first + part.count == cut.windows:
                     deliver(query, cut, result)
+            del lists  # the next group's take its place
 
     def _sort(self, scalars: Sequence[Buffer], part: _Part) -> _Lists:
         lane, cut, n_buckets = self._lane, part.cut, part.n_buckets

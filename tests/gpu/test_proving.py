@@ -52,7 +52,8 @@ def test_windows_in_several_groups(gpu, keys, monkeypatch):
     loaded.close()
     assert_same_sums(pieces, whole)
     phases = [[span.phase for span in sums.spans] for sums in (whole, pieces)]
-    assert phases[0].count("prep_msm") == 2 < phases[1].count("prep_msm")
+    whole, cut = (of.count("prep_msm") for of in phases)
+    assert whole == 2 + gpu.parallel_g2 < cut  # over h, over z, and over z once more on the side
 
 
 def test_vectors_are_free_once_they_have_landed(gpu, keys):
