@@ -33,6 +33,7 @@ def test_nothing_else_is_in(installed):
     tops = {name.split("/")[0] for name in installed if not name.startswith("..")}
     assert tops == {"cuzkd", f"cuzkd-{cuzkd.__version__}.dist-info"}
     assert not [name for name in installed if name.startswith("cuzkd/kernels/cpu/") or "CMakeLists" in name]
+    assert not [name for name in installed if name.startswith("cuzkd/bench/results/")]
 
 
 def test_the_version_is_one(installed):

@@ -103,9 +103,13 @@ def run(
     limit = auto_limit()
     totals = sorted(nbytes for nbytes in options.curve_bytes if nbytes <= limit.limit_bytes)
     points = _curve(totals, options, pinning, say) if pinning is not None and totals else []
+    first, points = points[:1], points[1:]
     report = Report("pinning", backend)
     report.tables = [_making_table(makings)] + ([_curve_table(points, options)] if points else [])
     report.notes = [f"{cpu.threads()} threads touch the pages."]
+    if first:
+        rate = _per_gib(first[0].register_s, first[0].nbytes)
+        report.notes.append(f"The first time ever that this memory was locked took {rate} ms per GiB.")
     if len(totals) < len(options.curve_bytes):
         report.notes.append(f"Larger totals are left out: there are {limit.limit_bytes / GIB:.1f} GiB.")
     if device is None:
@@ -116,6 +120,7 @@ def run(
     report.numbers = {
         "options": vars(options),
         "making": [asdict(making) for making in makings],
+        "first": [asdict(point) for point in first],
         "curve": [asdict(point) for point in points],
     }
     return report
@@ -182,10 +187,12 @@ def _per_gib(seconds: float | None, nbytes: int) -> str:
 
 
 def _curve(totals: list[int], options: Options, pinning: Pinning, say: Callable[[str], None]) -> list[Point]:
-    """Each total, of ascending ones, with each number of regions."""
+    """All of it once, because the first time takes longer; then each total, of ascending ones, with each number of
+    regions.
+    """
     slab = PagesUpstream(cpu.threads(), options.huge).make(totals[-1])
-    points = []
     try:
+        points = [_point(slab.address, totals[-1], 1, pinning)]
         for nbytes in totals:
             points += [_point(slab.address, nbytes, regions, pinning) for regions in options.regions]
             say(f"registered {nbytes / GIB:g} GiB as {', '.join(map(str, options.regions))} regions")

@@ -107,7 +107,7 @@ def _pinning(result: dict[str, Any], out: Path) -> None:
     figure, axis = pyplot.subplots(figsize=(7, 4))
     curve = result["curve"]
     for regions in sorted({point["regions"] for point in curve}):
-        points = sorted((p["bytes"] / 2**30, p["pin_s"]) for p in curve if p["regions"] == regions)
+        points = sorted((p["nbytes"] / 2**30, p["register_s"]) for p in curve if p["regions"] == regions)
         axis.plot(*zip(*points, strict=True), marker="o", label=f"{regions} regions")
     axis.set_xlabel("GiB pinned in place")
     axis.set_ylabel("seconds of cudaHostRegister")

@@ -6,7 +6,7 @@ import pytest
 from bench.fake_device import Driver, FakeDevice
 
 from cuzkd.backend.cpu import CpuBackend
-from cuzkd.bench import pinning
+from cuzkd.bench import pinning, plots
 from cuzkd.bench.slabs import Pinning
 from cuzkd.errors import Exhausted, InvalidInput, NeverFits
 from cuzkd.memory.upstream import PAGE_BYTES
@@ -28,8 +28,9 @@ def device(driver):
 def test_regions_of_the_curve(driver):
     report = pinning.run(FakeDevice(), SMALL, lambda line: None, device(driver))
     registered = [entry for entry in driver.log if entry[0] == "register"]
-    assert len(registered) == 2 + 2 * (1 + 3 + 30)  # two ways of making, then the curve
-    base, at = registered[2][1], 2
+    assert len(registered) == 2 + 1 + 2 * (1 + 3 + 30)  # two ways of making, all of it once, the curve
+    base, at = registered[2][1], 3
+    assert registered[2][2] == 2 * MIB and report.numbers["first"][0]["nbytes"] == 2 * MIB
     for total in (MIB, 2 * MIB):
         for regions in SMALL.regions:
             size = total // regions // PAGE_BYTES * PAGE_BYTES
@@ -44,6 +45,13 @@ def test_regions_of_the_curve(driver):
         (30, 30 * 32768),
     ]
     assert all(point["register_s"] > 0 and point["unregister_s"] > 0 for point in curve)
+
+
+def test_picture_of_the_curve(driver, tmp_path):
+    report = pinning.run(FakeDevice(), SMALL, lambda line: None, device(driver))
+    (tmp_path / "numbers.json").write_text(report.json())
+    plots.draw([tmp_path / "numbers.json"], tmp_path / "curve.svg")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
 
 
 def test_ways_of_making(driver):
