@@ -49,14 +49,20 @@ class DeviceMatrix:
         lane.launch(module, "sparse_rows", blocks(self.n_rows, 128), 128, *self.parts, z, *ends)
 
 
-def require_sound(matrix: SparseMatrix) -> None:
-    """InvalidKey where the rows do not fit the entries, or an index is out of bounds."""
+def require_rows(matrix: SparseMatrix) -> None:
+    """InvalidKey where the rows do not fit the entries."""
     rows = matrix.row_ptr
     counts = rows[0] == 0 and rows[-1] == len(matrix.cols) == len(matrix.coeff)
     if not counts or (rows[1:] < rows[:-1]).any():
         raise errors.InvalidKey(
             f"matrix of {matrix.n_rows} rows and {matrix.n_cols} columns: its rows do not fit its entries"
         )
+
+
+def require_sound(matrix: SparseMatrix) -> None:
+    """InvalidKey where the rows do not fit the entries, or an index is out of bounds."""
+    require_rows(matrix)
+    rows = matrix.row_ptr
     wrong = np.flatnonzero((matrix.cols >= matrix.n_cols) | (matrix.coeff >= len(matrix.table)))
     if len(wrong):
         row = int(np.searchsorted(rows, wrong[0], side="right")) - 1

@@ -25,6 +25,7 @@ import numpy as np
 from cuzkd.backend import cpu, nvrtc
 from cuzkd.backend.cuda import CudaBackend, CudaKey
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_rows import require_rows
 from cuzkd.backend.protocol import U64, KeyShape, SparseMatrix
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
@@ -123,7 +124,9 @@ class _Scalars:
 
     def transposed_product(self, matrix: SparseMatrix, values: Buffer, sums: Buffer) -> Buffer:
         """matrix^T . values, [n_cols]. sums: working space, SUM_BYTES * n_cols."""
-        _require_sound(matrix)
+        require_rows(matrix)  # or kernels would read beyond their arrays
+        if len(matrix.cols) > MAX_ENTRIES:
+            raise InvalidInput(f"matrix: expected at most {MAX_ENTRIES} entries, got {len(matrix.cols)}")
         lane, n = self._lane, matrix.n_cols
         lane.clear(sums.address, SUM_BYTES * n)
         once = cpu.CpuBackend().field_op(
@@ -181,14 +184,3 @@ def rows_of(row_ptr: U64, begin: int, end: int) -> tuple[int, int]:
     """The rows [first, last) that hold entries [begin, end), begin < end: the first and the last one hold some."""
     first = np.searchsorted(row_ptr, np.uint64(begin), side="right") - 1
     return int(first), int(np.searchsorted(row_ptr, np.uint64(end), side="left"))
-
-
-def _require_sound(matrix: SparseMatrix) -> None:
-    """Kernels would read beyond their arrays."""
-    rows, n = matrix.row_ptr, len(matrix.cols)
-    if n > MAX_ENTRIES:
-        raise InvalidInput(f"matrix: expected at most {MAX_ENTRIES} entries, got {n}")
-    if rows[0] != 0 or not rows[-1] == n == len(matrix.coeff) or (rows[1:] < rows[:-1]).any():
-        raise InvalidKey(
-            f"matrix of {matrix.n_rows} rows and {matrix.n_cols} columns: its rows do not fit its entries"
-        )
