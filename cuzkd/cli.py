@@ -306,6 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CuzkdError as error:
         print(f"cuzkd: {error}", file=sys.stderr)
         return exit_code(error)
+    except MemoryError as error:
+        print(f"cuzkd: out of memory: {error}", file=sys.stderr)
+        return NOT_NOW
     except KeyboardInterrupt:
         print("cuzkd: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -207,7 +207,7 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     report = Report("batch", backend)
     report.numbers = {"options": vars(options), "claimed": CLAIMED, "sizes": []}
     for size in options.sizes or (SIZES if len(ways) > 1 else SIZES[:1]):
-        with subject.make(options.curve, size, backend) as bed:
+        with subject.make(options.curve, size, backend, distinct=SET, holding=SET) as bed:
             say(f"{size:,} constraints: {DEVELOPMENT}; made in {bed.made_s['key']:.1f} s")
             found = measure(bed, ways, options.rounds, options.seconds)
             report.tables.append(_table(bed, found))

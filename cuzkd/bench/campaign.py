@@ -137,9 +137,11 @@ def run(
         raise InvalidInput(f"runs: expected at least {MIN_ROUNDS}, got {options.runs}")
     pinning = pinning or pinning_of(backend)
     columns, skipped = _columns(backend, pinning)
-    with subject.make(options.curve, options.n_constraints, backend, options.folder, DISTINCT) as bed:
+    circuit = (options.curve, options.n_constraints)
+    holding = 2 * (Setting().ready_target + backend.in_place)  # twice: vectors that grow may be so long
+    with subject.make(*circuit, backend, options.folder, DISTINCT, holding) as bed:
         say(f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s")
-        for number in range(min(DISTINCT, options.partitions)):
+        for number in range(DISTINCT):
             bed.witness(number)
         for turn in range(options.runs):
             for column in columns:

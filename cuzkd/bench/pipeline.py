@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,14 @@ from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, from_code
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, LeaseRevoked, from_code
 from cuzkd.memory.budget import Budget, Reservation
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PoolStats
 from cuzkd.memory.upstream import Upstream
 
 PRIORITY = 2
+PATIENCE_S = 5.0  # with what is under way when a run ends early
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,12 @@ class Setting:
 
 @dataclass
 class _Flight:
-    """What is under way."""
+    """What is under way. numbers: offered and not answered. answers: for one of them, or why there will be no more."""
 
-    answers: queue.SimpleQueue[wire.PartitionDone | CuzkdError] = field(default_factory=queue.SimpleQueue)
+    numbers: set[int] = field(default_factory=set)
+    answers: queue.SimpleQueue[tuple[int, wire.PartitionDone | CuzkdError] | CuzkdError] = field(
+        default_factory=queue.SimpleQueue
+    )
     spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
     observed: threading.Condition = field(default_factory=threading.Condition)
     held: list[Reservation] = field(default_factory=list)
@@ -146,56 +150,89 @@ class Pipeline:
     # -- partitions --
 
     def prewarm(self, count: int) -> float:
-        """Have pinned memory for `count` partitions before the first comes; returns the seconds that it took."""
+        """Have pinned memory for `count` partitions before the first comes; returns the seconds that it took.
+
+        Raises what the upstream raises when there is no more to be had.
+        """
         began = time.monotonic()
-        self.workers.pool.prewarm(self._subject.lease_bytes, count)
-        while self.workers.pool.stats().slabs < count:
+        pool, nbytes = self.workers.pool, self._subject.lease_bytes
+        pool.prewarm(nbytes, count)
+        while pool.stats().prewarming and pool.stats().slabs < count:
             time.sleep(0.001)
+        with ExitStack() as leases:
+            for _ in range(count):  # what could not be made ahead: a lease asks in earnest, and is told why
+                leases.enter_context(pool.lease(nbytes))
         return time.monotonic() - began
 
     def run(self, count: int, in_flight: int = 0, done: Callable[[int], None] = lambda number: None) -> Run:
         """Prove `count` partitions, each with its own witness, `in_flight` at a time (0: all at once).
 
-        done(number): called as each ends. Raises the first error of any of them, once those under way are through.
+        done(number): called as each ends. Raises the first error of any of them, once those under way are through; when
+        the prover is no more, or on an interrupt, those are cancelled.
         """
         if count < 1:
             raise InvalidInput(f"partitions: expected at least 1, got {count}")
         began_s = time.monotonic()
-        under_way = min(in_flight or count, count)
+        try:
+            records = self._prove(count, min(in_flight or count, count), done)
+        except BaseException:
+            self._give_up()
+            raise
+        ended_s = time.monotonic()
+        return Run(tuple(records), began_s, ended_s, self.workers.pool.stats(), self.budget.peak_bytes)
+
+    def _prove(self, count: int, in_flight: int, done: Callable[[int], None]) -> list[Record]:
+        """See run. The records are in order of their numbers."""
         self.pending = count
         first = self._offered
-        for _ in range(under_way):
+        for _ in range(in_flight):
             self._offer()
         records: list[Record] = []
         error: CuzkdError | None = None
-        while under_way:
-            answer = self._flight.answers.get()
-            under_way -= 1
+        while self._flight.numbers:
+            told = self._flight.answers.get()
+            if isinstance(told, CuzkdError):
+                raise error or told
+            number, answer = told
+            self._flight.numbers.discard(number)
             self.pending -= 1
             if isinstance(answer, CuzkdError):
                 error = error or answer
-                self.pending = under_way
+                self.pending = len(self._flight.numbers)
             else:
                 records.append(self._record(answer))
                 done(records[-1].number)
             if error is None and self._offered - first < count:
                 self._offer()
-                under_way += 1
         if error is not None:
             raise error
-        records.sort(key=lambda record: record.number)
-        ended_s = time.monotonic()
-        return Run(tuple(records), began_s, ended_s, self.workers.pool.stats(), self.budget.peak_bytes)
+        return sorted(records, key=lambda record: record.number)
+
+    def _give_up(self) -> None:
+        """Cancel what is under way and wait for it, so that memory can be given back; not for long, because native
+        code hears of nothing.
+        """
+        numbers = self._flight.numbers
+        for number in numbers:
+            self._send(cancel=wire.Cancel(partition_id=str(number)))
+        deadline = time.monotonic() + PATIENCE_S
+        while numbers and (left := deadline - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                told = self._flight.answers.get(timeout=left)
+                if isinstance(told, tuple):
+                    numbers.discard(told[0])
 
     def _offer(self) -> None:
         number = self._offered
+        witness = self._subject.witness(number)
         self._offered += 1
+        self._flight.numbers.add(number)
         self._send(
             offer=wire.Offer(
                 partition_id=str(number),
                 circuit=self._subject.name,
                 circuit_digest=self._subject.digest,
-                spool_path=str(self._subject.witness(number)),
+                spool_path=str(witness),
                 priority=PRIORITY,
                 sequence=number,
                 attempt=1,
@@ -224,11 +261,13 @@ class Pipeline:
             elif kind == "grant_return":
                 self._returned(message.grant_return.bytes)
             elif kind == "done":
-                self._flight.answers.put(message.done)
+                self._flight.answers.put((int(message.done.partition_id), message.done))
             elif kind == "failed":
-                self._flight.answers.put(from_code(message.failed.error_code, message.failed.error_message))
+                why = from_code(message.failed.error_code, message.failed.error_message)
+                self._flight.answers.put((int(message.failed.partition_id), why))
             elif kind == "fatal":
-                self._flight.answers.put(from_code(message.fatal.error_code, message.fatal.error_message))
+                why = from_code(message.fatal.error_code, message.fatal.error_message)
+                self._flight.answers.put(why)
 
     def _grant(self, asked: wire.GrantRequest) -> None:
         def granted(reservation: Reservation) -> None:
@@ -256,15 +295,20 @@ class Pipeline:
         self._channel.send(wire.ToProver(**kind))
 
     def close(self) -> None:
-        """End the threads and give pinned memory back. The subject's key stays loaded."""
+        """End the threads and give pinned memory back. The subject's key stays loaded.
+
+        Raises LeaseRevoked when a partition is still under way: its memory goes with the process.
+        """
         self._send(shutdown=wire.Shutdown())
         self._threads[1].join()
-        self.workers.pool.close()
-        ours, theirs = self._sockets
-        ours.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        ours.close()
-        theirs.close()
+        try:
+            self.workers.pool.close()
+        finally:
+            ours, theirs = self._sockets
+            ours.shutdown(socket.SHUT_RDWR)
+            self._threads[0].join()
+            ours.close()
+            theirs.close()
 
 
 @contextmanager
@@ -273,5 +317,8 @@ def opened(subject: Subject, setting: Setting | None = None) -> Iterator[Pipelin
     pipeline = Pipeline(subject, setting)
     try:
         yield pipeline
-    finally:
-        pipeline.close()
+    except BaseException:
+        with suppress(LeaseRevoked):  # a second error, which says less
+            pipeline.close()
+        raise
+    pipeline.close()

@@ -17,6 +17,7 @@ from cuzkd.errors import InvalidInput, Unavailable
 
 # Rows that say where the time goes, from what their names begin with.
 SHOWN = {"synthesis": "synthesis", COPY: "copy to device", COMPUTE: "kernels"}
+KINDS = (".svg", ".png")
 COLOURS = {
     "witness": "#9aa5b1", "synthesis": "#52606d", "h2d": "#d64545", "ntt_h": "#2b6cb0", "prep_msm": "#63b3ed",
     "msm_h": "#276749", "msm_l": "#2f855a", "msm_a": "#38a169", "msm_b_g1": "#48bb78", "msm_b_g2": "#9ae6b4",
@@ -27,8 +28,11 @@ COLOURS = {
 def draw(files: Sequence[Path], out: Path, seconds: float | None = None) -> None:
     """One picture of all files, which are of one kind. seconds: of each trace, at most so much from its first kernel.
 
-    Raises Unavailable without matplotlib, InvalidInput for a file that is no result of ours.
+    Raises Unavailable without matplotlib, InvalidInput for a file that is no result of ours, or a kind of picture that
+    there is not.
     """
+    if out.suffix not in KINDS:
+        raise InvalidInput(f"{out}: expected a picture's name, ending in {' or '.join(KINDS)}")
     try:
         import matplotlib
     except ImportError as error:
@@ -37,9 +41,9 @@ def draw(files: Sequence[Path], out: Path, seconds: float | None = None) -> None
     matplotlib.rcParams["svg.hashsalt"] = "cuzkd"  # the same numbers give the same file
     results = [_read(path) for path in files]
     if all("traceEvents" in result for result in results):
-        _traces([path.name.split(".")[0] for path in files], results, out, seconds)
+        _traces(files, results, out, seconds)
     elif len(results) == 1 and results[0].get("bench") == "pinning":
-        _pinning(results[0], out)
+        _pinning(files[0], results[0], out)
     else:
         raise InvalidInput(f"{files[0]}: expected traces, or the numbers of one `cuzkd bench pinning`")
 
@@ -55,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _traces(
-    titles: Sequence[str], traces: Sequence[dict[str, Any]], out: Path, seconds: float | None
+    files: Sequence[Path], traces: Sequence[dict[str, Any]], out: Path, seconds: float | None
 ) -> None:
     from matplotlib import pyplot
     from matplotlib.patches import Patch
@@ -64,8 +68,11 @@ def _traces(
         len(traces), 1, figsize=(11, 1.0 + 1.3 * len(traces)), sharex=True, squeeze=False
     )
     used: set[str] = set()
-    for axis, title, trace in zip(axes[:, 0], titles, traces, strict=True):
-        used |= _one_trace(axis, title, trace, seconds)
+    for axis, path, trace in zip(axes[:, 0], files, traces, strict=True):
+        try:
+            used |= _one_trace(axis, path.name.split(".")[0], trace, seconds)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"{path}: expected a trace of a bench with kernels: {error!r}") from error
     axes[-1, 0].set_xlabel("seconds")
     handles = [Patch(color=colour, label=phase) for phase, colour in COLOURS.items() if phase in used]
     figure.legend(handles=handles, loc="upper center", ncols=len(handles), fontsize=8, frameon=False)
@@ -101,11 +108,13 @@ def _kind(row: str) -> str | None:
     return next((shown for start, shown in SHOWN.items() if row.startswith(start)), None)
 
 
-def _pinning(result: dict[str, Any], out: Path) -> None:
+def _pinning(path: Path, result: dict[str, Any], out: Path) -> None:
     from matplotlib import pyplot
 
+    curve = result.get("curve")
+    if not curve:
+        raise InvalidInput(f"{path}: has no curve of page-locking to draw (which needs a device)")
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    curve = result["curve"]
     for regions in sorted({point["regions"] for point in curve}):
         points = sorted((p["nbytes"] / 2**30, p["register_s"]) for p in curve if p["regions"] == regions)
         axis.plot(*zip(*points, strict=True), marker="o", label=f"{regions} regions")

@@ -42,7 +42,8 @@ class Options:
 def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Report:
     """Prove `partitions` of them, one job's worth of work after another."""
     distinct = min(options.partitions + 1, MAX_DISTINCT)
-    with subject.make(options.curve, options.n_constraints, backend, options.folder, distinct) as bed:
+    circuit, holding = (options.curve, options.n_constraints), holders(backend, options.ready_target)
+    with subject.make(*circuit, backend, options.folder, distinct, holding) as bed:
         say(
             f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s, constraints in {bed.made_s['constraints']:.1f} s"
         )
@@ -52,7 +53,7 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
             pipeline.opened(bed, Setting(ready_target=options.ready_target)) as prover,
             usage.watched(backend) as peaks,
         ):
-            slabs_s = prover.prewarm(holders(backend, options.ready_target))
+            slabs_s = prover.prewarm(holding)
             say(f"pinned memory made in {slabs_s:.2f} s")
             one = prover.run(1)
             say(f"one partition proved and verified in {one.wall_s:.3f} s")

@@ -67,12 +67,22 @@ class Report:
         return json.dumps(head | dict(self.numbers), indent=1, default=str)
 
     def write(self, json_file: Path | None = None, markdown_file: Path | None = None) -> None:
-        """Print, and write the files that are asked for."""
-        print(self.text(), flush=True)
-        if json_file is not None:
-            json_file.write_text(self.json())
-        if markdown_file is not None:
-            markdown_file.write_text(self.markdown())
+        """Print, and write the files that are asked for: these even if nobody reads any more what is printed."""
+        try:
+            print(self.text(), flush=True)
+        finally:
+            if json_file is not None:
+                _write(json_file, self.json())
+            if markdown_file is not None:
+                _write(markdown_file, self.markdown())
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk has no name
+        raise
 
 
 def machine(backend: Backend) -> Mapping[str, Any]:

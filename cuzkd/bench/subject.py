@@ -3,6 +3,7 @@
 The key is made from secrets that this process knows: INSECURE, and worth nothing outside of a bench. On a
 GPU it is made there and never crosses; on the processor as groth16/setup.py does. Witness number i satisfies
 the circuit and differs from every other, up to a number. Files are written when they are first asked for.
+Before anything is made, it is counted: pages that are touched but are not there would end the process.
 
 Life: make(...) -> witness(number) -> the block's end.
 """
@@ -18,8 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from cuzkd.backend.protocol import Backend, LoadedKey
+from cuzkd.backend.protocol import Backend, KeyShape, LoadedKey
+from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
+from cuzkd.curves.params import CURVES
+from cuzkd.engine.budget_desk import auto_limit
+from cuzkd.errors import NeverFits
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead
@@ -27,6 +32,10 @@ from cuzkd.memory.upstream import round_to_pages
 
 SHARED_MEMORY = Path("/dev/shm")
 FR_BYTES = 32
+CONSTRAINT_BYTES = 69  # of the matrices, for each row: 68.2 at 65,000
+# Of a row of the domain, while the processor makes a key, beside matrices and points: 206 to 318, measured with
+# 65,000 to 260,000 constraints on both curves.
+SETUP_BYTES = 320
 
 
 @dataclass
@@ -54,9 +63,7 @@ class Subject:
     @property
     def lease_bytes(self) -> int:
         """Of host memory that a partition holds when z, a, b and c are made."""
-        shape = self.key.arrays
-        column = round_to_pages(FR_BYTES * self.backend.vector_rows(shape))
-        return round_to_pages(FR_BYTES * shape.n_wires) + 3 * column
+        return _lease_bytes(self.backend, self.key.arrays)
 
     def witness(self, number: int) -> Path:
         """The file of witness `number`, written if it is not there."""
@@ -71,30 +78,66 @@ class Subject:
 
 @contextmanager
 def make(
-    curve: str, n_constraints: int, backend: Backend, folder: Path | None = None, distinct: int = 16
+    curve: str,
+    n_constraints: int,
+    backend: Backend,
+    folder: Path | None = None,
+    distinct: int = 16,
+    holding: int = 1,
 ) -> Iterator[Subject]:
     """A subject of n_constraints, for a block. folder: where witness files go (default: memory, if there is room).
+    holding: how many partitions will have vectors at a time.
 
-    Raises InvalidInput for a size that cannot be, Exhausted when the device has no room for the key.
+    Raises InvalidInput for a size that cannot be, NeverFits where the host has not the memory for it, Exhausted when
+    the device has no room for the key.
     """
-    began = time.monotonic()
     circuit = Synthetic(curve, n_constraints)
-    constraints = circuit.constraints()
-    constraints_s = time.monotonic() - began
-    began = time.monotonic()
-    key, loaded = _key(constraints, backend)
-    made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
-    place = Path(
-        tempfile.mkdtemp(
-            prefix="cuzkd-bench-", dir=folder or _roomy((distinct + 1) * FR_BYTES * circuit.n_wires)
-        )
+    left = _require_room(circuit, backend, holding)
+    if folder is None and (distinct + 1) * FR_BYTES * circuit.n_wires < min(left, _free(SHARED_MEMORY)):
+        folder = SHARED_MEMORY
+    with tempfile.TemporaryDirectory(prefix="cuzkd-bench-", dir=folder) as place:
+        began = time.monotonic()
+        constraints = circuit.constraints()
+        constraints_s = time.monotonic() - began
+        began = time.monotonic()
+        key, loaded = _key(constraints, backend)
+        made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
+        name = f"synthetic-{n_constraints}-{curve}"
+        try:
+            yield Subject(name, key.vk.digest(), backend, circuit, key, loaded, Path(place), distinct, made_s)
+        finally:
+            loaded.close()
+
+
+def _require_room(circuit: Synthetic, backend: Backend, holding: int) -> int:
+    """Bytes of host memory that are left for others. Raises NeverFits."""
+    shape = KeyShape(
+        curve=circuit.curve,
+        root_family=setup.ROOT_FAMILY,
+        reduction="circom",
+        log_domain=(circuit.n_constraints + circuit.n_public).bit_length(),
+        n_wires=circuit.n_wires,
+        n_public=circuit.n_public,
+        n_rows=circuit.n_constraints + circuit.n_public + 1,
     )
-    name = f"synthetic-{n_constraints}-{curve}"
-    try:
-        yield Subject(name, key.vk.digest(), backend, circuit, key, loaded, place, distinct, made_s)
-    finally:
-        loaded.close()
-        shutil.rmtree(place, ignore_errors=True)
+    vectors = holding * _lease_bytes(backend, shape)
+    fixed, making = CONSTRAINT_BYTES * shape.n_rows, 0
+    if backend.name != "cuda":
+        fixed += 16 * CURVES[shape.curve].fq_limbs * (5 * shape.n_wires + shape.domain)
+        making = SETUP_BYTES * shape.domain
+    needed, limit = fixed + max(vectors, making), auto_limit()
+    if needed > limit.limit_bytes:
+        raise NeverFits(
+            f"{circuit.n_constraints:,} constraints take {needed / GIB:.1f} GiB of host memory: {fixed / GIB:.1f} of "
+            f"matrices and key, then {making / GIB:.1f} to make it or {vectors / GIB:.1f} GiB of vectors for {holding} "
+            f"partitions; there are {limit.limit_bytes / GIB:.1f} GiB ({limit.source})"
+        )
+    return limit.limit_bytes - needed
+
+
+def _lease_bytes(backend: Backend, shape: KeyShape) -> int:
+    column = round_to_pages(FR_BYTES * backend.vector_rows(shape))
+    return round_to_pages(FR_BYTES * shape.n_wires) + 3 * column
 
 
 def _key(constraints: Constraints, backend: Backend) -> tuple[KeyHead, LoadedKey]:
@@ -107,9 +150,9 @@ def _key(constraints: Constraints, backend: Backend) -> tuple[KeyHead, LoadedKey
     return key, backend.load_key(key.arrays)
 
 
-def _roomy(nbytes: int) -> Path | None:
-    """Shared memory where it can hold so much, or None: the temporary folder."""
+def _free(folder: Path) -> int:
+    """Bytes that it has room for; none, if it is not there."""
     try:
-        return SHARED_MEMORY if shutil.disk_usage(SHARED_MEMORY).free > nbytes else None
+        return shutil.disk_usage(folder).free
     except OSError:
-        return None
+        return 0

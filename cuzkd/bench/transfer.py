@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,8 @@ from cuzkd.bench.regimes import REGIMES, Place, Regime
 from cuzkd.bench.report import GIB, Report, Table
 from cuzkd.bench.slabs import KeptPages, Pinning, TimedPinning, pinning_of
 from cuzkd.bench.subject import Subject
-from cuzkd.engine.budget_desk import auto_limit
-from cuzkd.engine.residency import constraint_bytes
-from cuzkd.errors import Exhausted, InvalidInput, NeverFits
+from cuzkd.errors import Exhausted, InvalidInput
 from cuzkd.groth16.setup import DEVELOPMENT
-from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import PagesUpstream
 
 BARE_BYTES = 4 << 30  # of a bare copy, at most
@@ -102,12 +99,15 @@ def run(
     """
     _require_sense(options)
     device = device or device_of(backend)
+    circuit = (options.curve, options.n_constraints)
+    holding = 2  # slabs, without a device: one is copied into the other
+    if device is not None:
+        holding = options.in_flight + any(name.startswith("staged-") for name in options.regimes)
     with (
-        subject.make(options.curve, options.n_constraints, backend, options.folder, options.distinct) as bed,
+        subject.make(*circuit, backend, options.folder, options.distinct, holding) as bed,
         _kept_pages() as kept,
     ):
         say(f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s")
-        _require_room(bed, options)
         for number in range(options.distinct):
             bed.witness(number)
         report = Report("transfer", backend)
@@ -121,11 +121,12 @@ def run(
 
 
 def _require_sense(options: Options) -> None:
-    unknown = [name for name in options.regimes if name not in REGIMES]
-    if unknown or not options.regimes:
-        raise InvalidInput(
-            f"regimes: expected some of {', '.join(REGIMES)}; got {', '.join(unknown) or 'none'}"
-        )
+    for what, names in (("regimes", options.regimes), ("traced", options.traced)):
+        unknown = [name for name in names if name not in REGIMES]
+        if unknown or not names:
+            raise InvalidInput(
+                f"{what}: expected some of {', '.join(REGIMES)}; got {', '.join(unknown) or 'none'}"
+            )
     for name, least in (("alone", 0), ("partitions", 0), ("in_flight", 2), ("distinct", 1)):
         if getattr(options, name) < least:
             raise InvalidInput(f"{name}: expected at least {least}, got {getattr(options, name)}")
@@ -140,20 +141,6 @@ def _kept_pages() -> Iterator[KeptPages]:
         yield kept
     finally:
         kept.close()
-
-
-def _require_room(bed: Subject, options: Options) -> None:
-    """Pages that are touched but are not there end the process; better to know before."""
-    staged = any(name.startswith("staged-") for name in options.regimes)
-    vectors = bed.lease_bytes * (options.in_flight + staged)
-    others = constraint_bytes(bed.key) + bed.key.arrays.host_bytes + bed.witness_bytes * options.distinct
-    limit = auto_limit()
-    if vectors + others > limit.limit_bytes:
-        raise NeverFits(
-            f"{options.in_flight} partitions in flight take {vectors / GIB:.1f} GiB of vectors beside "
-            f"{others / GIB:.1f} GiB of matrices, key and witnesses; there are {limit.limit_bytes / GIB:.1f} GiB "
-            f"({limit.source})"
-        )
 
 
 # -- with a device -------------------------------------------------------------------------------------------
@@ -243,7 +230,7 @@ def _runs(
         )
         with pipeline.opened(bed, setting) as prover:
             place.pending = lambda: prover.pending
-            _make_slabs(prover.workers.pool, bed.lease_bytes, options.in_flight)
+            prover.prewarm(options.in_flight)
             nbytes, made_s = kept.in_use()
             slabs = Slabs(nbytes, made_s + timed.register_s)
             if warm_up:
@@ -270,10 +257,3 @@ def _place(bed: Subject, kept: KeptPages, device: Device) -> Place:
         ring=device.ring,
         attach=lambda: any_backend.attach_matrices(bed.loaded, constraints.a, constraints.b),
     )
-
-
-def _make_slabs(pool: PinnedPool, nbytes: int, count: int) -> None:
-    """Have memory for `count` leases of nbytes before the first partition comes."""
-    with ExitStack() as leases:
-        for _ in range(count):
-            leases.enter_context(pool.lease(nbytes))

@@ -172,8 +172,10 @@ class Synthetic:
             os.truncate(partial, len(head) + self.n_wires * wtns.N8)
             self._fill(seed, window)
             os.replace(partial, path)
-        except BaseException:
+        except BaseException as error:
             partial.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:  # of a write: the disk is full, say
+                error.filename = str(path)
             raise
 
     def shape(self) -> Shape:

@@ -62,6 +62,7 @@ class PoolStats:
     peak_slab_bytes: int
     peak_leased_bytes: int
     waiting: int
+    prewarming: int  # prewarm calls that are neither fulfilled nor given up
 
 
 class _Waiter:
@@ -275,7 +276,7 @@ class PinnedPool:
     def _make_ahead(self, nbytes: int) -> None:
         try:
             self._make(self._grants.reserve(round_to_pages(nbytes), "slab", 0), on_job_path=False)
-        except CuzkdError:  # not now, so not at all: a lease that needs it asks in earnest, and is told why
+        except Exception:  # not now, so not at all: a lease that needs it asks in earnest, and is told why
             with self._changed:
                 if self._prewarm:
                     self._prewarm.popleft()
@@ -376,6 +377,7 @@ class PinnedPool:
                 peak_slab_bytes=self._peak_slab,
                 peak_leased_bytes=self._peak_leased,
                 waiting=len(self._waiters),
+                prewarming=len(self._prewarm),
             )
 
 

@@ -104,6 +104,7 @@ def test_without_a_device_it_says_so_and_shows_the_host():
         {"in_flight": 1},
         {"partitions": -1},
         {"distinct": 0},
+        {"traced": ("zero-copy", "hope")},
     ],
 )
 def test_options_that_make_no_sense(wrong):
@@ -112,8 +113,9 @@ def test_options_that_make_no_sense(wrong):
 
 
 def test_more_in_flight_than_memory():
+    backend = FakeDevice()
     with pytest.raises(NeverFits, match="GiB of vectors"):
-        transfer.run(CpuBackend(), with_options(in_flight=1 << 40), quiet)
+        transfer.run(backend, with_options(in_flight=1 << 40), quiet, device(backend))
 
 
 # -- one run by hand -----------------------------------------------------------------------------------------

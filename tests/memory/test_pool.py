@@ -271,6 +271,20 @@ def test_prewarm_is_not_on_the_job_path(made):
     assert pool.stats().slabs == 3
 
 
+def test_a_prewarming_that_fails_in_whatever_way_is_given_up(made):
+    class Odd(CountingUpstream):
+        def make(self, nbytes):
+            if nbytes == 2 * MIB:
+                raise RuntimeError("no thread can be started")
+            return super().make(nbytes)
+
+    pool, budget = made(upstream=Odd())
+    pool.prewarm(2 * MIB, 3)
+    wait_until(lambda: not pool.stats().prewarming)
+    assert (pool.stats().slabs, budget.used_bytes) == (0, 0)
+    pool.lease(MIB, timeout_s=10).release()
+
+
 def test_trim_leaves_what_is_leased(made):
     pool, budget = made()
     leases = [pool.lease(size * MIB) for size in (1, 2, 4)]
