@@ -41,7 +41,7 @@ __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_
 class CudaBackend:
     """backend.protocol.Backend on one GPU; see there for what each method takes and gives.
 
-    parallel_g2: the G2 sum of B beside the other sums of its proof, on a second stream (5 to 18 % of a proof's time:
+    parallel_g2: the G2 sum of B beside the other sums of its proof, on a second stream (18 % of a proof's time at 2^20:
     bench/RESULTS.md). Read at every launch.
     """
 
