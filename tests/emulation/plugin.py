@@ -1,0 +1,18 @@
+"""A plugin for pytest: tests of the GPU meet an emulated one. By hand, in the root of the repository:
+
+PYTHONPATH=tests pytest -p emulation.plugin --emulated random:3 -m gpu tests/gpu/test_batches.py
+"""
+
+from emulation import fake_cupy
+
+
+def pytest_addoption(parser):
+    parser.addoption("--emulated", metavar="POLICY", required=True, help="lazy, or random:SEED")
+
+
+def pytest_configure(config):
+    fake_cupy.install(config.getoption("--emulated"))
+
+
+def pytest_report_header(config):
+    return f"GPU: emulated, {config.getoption('--emulated')}"

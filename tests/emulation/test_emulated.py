@@ -1,0 +1,110 @@
+"""Tests of the GPU on a machine without one: the real kernels and the real backend, on an emulated device.
+
+Problem: kernels and the order of streams need tests most, and see the machine that runs them least.
+Design: fake_cupy.py takes CuPy's place, over streams whose work is done late or in random order (streams.py), memory
+that is poisoned where it is nobody's (memory.py), and kernels that g++ compiles (kernels.py, cuda.hpp). Each of these
+says what it does not emulate: time, above all, and PTX. It must not get near tests that look for a real CuPy, so each
+run here is a process of its own, with plugin.py; it has to report a passed test for everything that was chosen, and
+nothing but passed ones. Two run at a time. The default ones take half a minute; -m slow runs all that a device gets.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from emulation import kernels
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+
+ROOT = Path(__file__).parent.parent.parent
+
+# Vectors given, with c, by a ring, or made on the device; batches, two streams; whole proofs; keys made on the device.
+SMALL = (
+    "tests/gpu/test_transfer.py::test_a_third_vector_is_taken_as_it_is",
+    "tests/gpu/test_transfer.py::test_vectors_made_on_the_device",
+    "tests/gpu/test_transfer.py::test_vectors_by_way_of_a_ring[3]",
+    "tests/gpu/test_transfer.py::test_pieces_of_a_ring",
+    "tests/gpu/test_transfer.py::test_what_goes_wrong_in_a_worker_is_the_callers",
+    "tests/gpu/test_batches.py::test_each_is_what_it_is_alone",
+    "tests/gpu/test_batches.py::test_ways_of_crossing_may_differ_inside_a_batch",
+    "tests/gpu/test_proving.py::test_sums_equal_the_processors",
+    "tests/gpu/test_proving.py::test_vectors_are_free_once_they_have_landed",
+    "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",
+    "tests/gpu/test_files.py",
+    "tests/emulation/narrow_setup.py",
+)
+# No keys of 2^12 (these are their rows), and no sums over thousands.
+NOT_LARGE = ("-k", "not 3500 and not 3900 and not more_than_a_batch")
+LAWS = tuple(f"tests/kernels/test_{name}.py" for name in ("field", "points", "msm", "sparse", "transform"))
+ALL = ("tests/gpu", "tests/kernels")
+# The fault of an illegal access, in a process of its own; and kernels that really run at the same time.
+NOT_EMULATED = (
+    "--deselect=tests/gpu/test_proving.py::test_an_illegal_access_is_a_device_fault_in_that_process_alone",
+    "--deselect=tests/gpu/test_transfer.py::test_spans_lie_in_time",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """chosen: files and tests; options: more for pytest."""
+
+    policy: str
+    chosen: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    def __call__(self):
+        folders = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        how = f"-p emulation.plugin --emulated {self.policy} -p no:cacheprovider -m gpu -rA --show-capture=no"
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "pytest", *how.split(), *self.options, *self.chosen],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+DEFAULT = {
+    "small, lazy": Run("lazy", SMALL, NOT_LARGE),
+    "small, random": Run("random:1", SMALL, NOT_LARGE),
+    "laws, random": Run("random:2", LAWS, NOT_LARGE),
+    "mistakes, lazy": Run("lazy", ("tests/emulation/mistakes.py",)),
+}
+SLOW = {f"all, {policy}": Run(policy, ALL, NOT_EMULATED) for policy in ("lazy", "random:3", "random:4")}
+
+
+@pytest.fixture(scope="module")
+def started(request):
+    """Those runs that this session asks for, as futures."""
+    runs = [item.callspec.params["run"] for item in request.session.items if item.path == Path(__file__)]
+    kernels.compile_all()
+    with ThreadPoolExecutor(2) as pool:
+        yield {run: pool.submit(run) for run in runs}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(pytest.param(run, id=f"emulated: {name}") for name, run in DEFAULT.items()),
+        *(
+            pytest.param(run, id=f"emulated: {name}", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+            for name, run in SLOW.items()
+        ),
+    ],
+)
+def test_everything_chosen_passes(started, run):
+    child = started[run].result()
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (.*)", child.stdout, re.M)
+    log = re.sub(r"^PASSED .*\n", "", child.stdout, flags=re.M) + child.stderr
+    assert child.returncode == 0, log
+    assert {outcome for outcome, _ in outcomes} == {"PASSED"}, log
+    for chosen in run.chosen:
+        assert any(name.startswith(chosen) for _, name in outcomes), f"nothing ran of {chosen}"
