@@ -29,13 +29,13 @@ from cuzkd.backend.protocol import U64, Backend, SparseMatrix
 from cuzkd.bench import pipeline, subject, timeline
 from cuzkd.bench.growing import Growth, OrdinaryPages, OrdinarySynthesis
 from cuzkd.bench.pipeline import Run, Setting
-from cuzkd.bench.regimes import Place, Register
+from cuzkd.bench.regimes import Direct, Register
 from cuzkd.bench.report import Report, Table
 from cuzkd.bench.slabs import Pinning, pinning_of
 from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.engine.job import PHASES
-from cuzkd.engine.transfer import Transfer, ZeroCopy
+from cuzkd.engine.transfer import Transfer
 from cuzkd.errors import InvalidInput
 from cuzkd.groth16.setup import DEVELOPMENT
 from cuzkd.memory.hints import CapacityHints
@@ -194,30 +194,15 @@ def _measure(bed: Subject, partitions: int, column: Column, pinning: Pinning | N
 
 
 def _setting(backend: Backend, way: Way, growth: Growth, pinning: Pinning | None) -> Setting:
-    transfer: Transfer = Pageable(backend)
+    transfer: Transfer = Direct(backend, "pageable")
     if way.pinned and pinning is not None:
-        transfer = _register(backend, pinning)
+        transfer = Register(backend, pinning, "register")
     return Setting(
         transfer=transfer,
         upstream=OrdinaryPages(),
         host=cpu if way.short_rows else ByProducts(),
         synthesis=partial(OrdinarySynthesis, growth),
     )
-
-
-def _register(backend: Backend, pinning: Pinning) -> Register:
-    place = Place(
-        backend,
-        pinning,
-        OrdinaryPages(),
-        threads=cpu.threads(),
-        sizes=(),
-        in_flight=1,
-        pending=lambda: 0,
-        ring=lambda: None,
-        attach=lambda: None,
-    )
-    return Register(place, "register")
 
 
 @contextmanager
@@ -231,13 +216,6 @@ def _sums(backend: Any, way: Way | None) -> Iterator[None]:
     finally:
         if own is not None:
             backend.parallel_g2 = own
-
-
-class Pageable(ZeroCopy):
-    """Three columns are copied from ordinary memory; the driver stages them."""
-
-    name = "pageable"
-    columns = "abc"
 
 
 class ByProducts:

@@ -183,7 +183,11 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         command.add_argument(name, type=kind, default=default, metavar="N", help=f"{says} {DEFAULT}")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
     command.add_argument(
-        "--traced", nargs="+", default=["pageable", "zero-copy"], metavar="NAME", help=f"of which {DEFAULT}"
+        "--traced",
+        nargs="+",
+        default=["pageable", "zero-copy"],
+        metavar="NAME",
+        help="of which (default: pageable zero-copy)",
     )
     command.add_argument("--log", type=Path, metavar="FILE", help="a line of JSON as each run ends")
     command.set_defaults(run=transfer)

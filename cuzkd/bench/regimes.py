@@ -72,8 +72,10 @@ class Place:
 class Direct(ZeroCopy):
     """The engine's own way, whatever kind of memory the vectors are in."""
 
-    def __init__(self, place: Place, name: str, columns: str = "abc", holding_device: bool = False) -> None:
-        super().__init__(place.backend)
+    def __init__(
+        self, backend: Backend, name: str, columns: str = "abc", holding_device: bool = False
+    ) -> None:
+        super().__init__(backend)
         self.name = name
         self.columns = columns
         self.holding_device = holding_device
@@ -87,11 +89,11 @@ class Register:
 
     columns = "abc"
 
-    def __init__(self, place: Place, name: str, holding_device: bool = False) -> None:
+    def __init__(self, backend: Backend, pinning: Pinning, name: str, holding_device: bool = False) -> None:
         self.name = name
         self.holding_device = holding_device
-        self._backend = place.backend
-        self._pinning = place.pinning
+        self._backend = backend
+        self._pinning = pinning
 
     def made(self, partition: Partition) -> None:
         """Nothing is done to them before it is their turn."""
@@ -213,7 +215,7 @@ class Overlapped:
 
 def _device_eval(place: Place, name: str, stack: ExitStack) -> Transfer:
     place.attach()
-    return Direct(place, name, columns="")
+    return Direct(place.backend, name, columns="")
 
 
 def _overlapped(place: Place, name: str, stack: ExitStack) -> Transfer:
@@ -258,19 +260,21 @@ def _staged_by(name: str, threads: int) -> Regime:
 
 
 _TABLE = (
-    Regime("pageable", "ordinary memory, plain copy", lambda place, name, _: Direct(place, name)),
+    Regime("pageable", "ordinary memory, plain copy", lambda place, name, _: Direct(place.backend, name)),
     Regime(
         "pageable-inside",
         "the same, while the device is the partition's own",
-        lambda place, name, _: Direct(place, name, holding_device=True),
+        lambda place, name, _: Direct(place.backend, name, holding_device=True),
     ),
     Regime(
-        "register", "page-locked for the copy, before the mutex", lambda place, name, _: Register(place, name)
+        "register",
+        "page-locked for the copy, before the mutex",
+        lambda place, name, _: Register(place.backend, place.pinning, name),
     ),
     Regime(
         "register-inside",
         "page-locked for the copy, inside the mutex",
-        lambda place, name, _: Register(place, name, holding_device=True),
+        lambda place, name, _: Register(place.backend, place.pinning, name, holding_device=True),
     ),
     Regime(
         "register-all",
@@ -286,13 +290,13 @@ _TABLE = (
     Regime(
         "zero-copy",
         "synthesised into page-locked memory, plain copy",
-        lambda place, name, _: Direct(place, name),
+        lambda place, name, _: Direct(place.backend, name),
         locked=True,
     ),
     Regime(
         "zero-copy-ab",
         "the same without c, which the device makes (the daemon's way)",
-        lambda place, name, _: Direct(place, name, columns="ab"),
+        lambda place, name, _: Direct(place.backend, name, columns="ab"),
         locked=True,
     ),
     Regime("device-eval", "z alone crosses; the device makes the rest", _device_eval, locked=True),

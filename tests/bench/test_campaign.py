@@ -149,6 +149,20 @@ def test_on_the_processor(tmp_path):
     assert len(said) == 3 and not any(tmp_path.iterdir())
 
 
+def test_no_witness_is_made_while_something_is_measured(tmp_path, monkeypatch):
+    """However few partitions a run has."""
+    measure, there = campaign._measure, []
+
+    def counted(bed, *how):
+        there.append(len(list(bed.folder.iterdir())))
+        return measure(bed, *how)
+
+    monkeypatch.setattr(campaign, "_measure", counted)
+    few = Options(curve="bn254", n_constraints=1024, partitions=1, runs=2, folder=tmp_path)
+    campaign.run(CpuBackend(), few, print)
+    assert set(there) == {campaign.DISTINCT}
+
+
 class SeenDevice(FakeDevice):
     """Remembers the order of sums that each partition was launched with."""
 
