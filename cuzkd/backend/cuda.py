@@ -139,6 +139,10 @@ class CudaBackend:
             self.gpu.load([nvrtc.Module("rows", shape.curve)])
             key.attach(*(DeviceMatrix.of(shape.curve, m, self.gpu.put_resident) for m in (a, b)))
 
+    def detach_matrices(self, key: CudaKey) -> None:
+        """Give that memory back. A run in flight on them must have ended."""
+        key.detach()
+
     # -- proving --
 
     def upload(

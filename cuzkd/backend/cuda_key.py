@@ -31,6 +31,13 @@ class CudaKey:
         self.matrices = a, b
         self.resident_bytes = self._points_bytes + a.nbytes + b.nbytes
 
+    def detach(self) -> None:
+        """Give A and B up; a run in flight on them must have ended."""
+        self.matrices = None
+        self.resident_bytes = self._points_bytes
+        with self._device.guard():
+            self._device.free_unused()
+
     def close(self) -> None:
         """Give the device memory back. Idempotent; a run in flight on it must have ended."""
         self.bases, self.matrices = {}, None

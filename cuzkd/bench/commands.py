@@ -64,7 +64,10 @@ def pinning(args: argparse.Namespace) -> int:
 
     totals = tuple(n for n in pinning.CURVE_BYTES if n <= args.max_gib << 30)
     making_bytes = min(pinning.MAKING_BYTES, args.max_gib << 30)
-    options = pinning.Options(making_bytes, curve_bytes=totals, huge=not args.ordinary_pages)
+    options = pinning.Options(
+        making_bytes, curve_bytes=totals, huge=not args.ordinary_pages, trace=args.timeline
+    )
+    _require_writable(files=[args.timeline])
     return _measure(args, lambda backend: pinning.run(backend, options, _say))
 
 
@@ -199,10 +202,11 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument(
         "--ordinary-pages", action="store_true", help="the curve over pages that are not huge"
     )
+    command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
     command.set_defaults(run=pinning)
 
     command = kinds.add_parser("campaign", help="from a plain prover to this one, a step at a time")
-    _circuit(command, 1 << 16)
+    _circuit(command, 1 << 14)
     command.add_argument("--partitions", type=positive, default=3, metavar="N", help=f"of each run {DEFAULT}")
     command.add_argument(
         "--runs", type=positive, default=5, metavar="N", help=f"of each configuration, at least 2 {DEFAULT}"

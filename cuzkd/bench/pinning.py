@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import Backend
+from cuzkd.backend.protocol import Backend, Span
+from cuzkd.bench import timeline
 from cuzkd.bench.report import GIB, Report, Table
-from cuzkd.bench.slabs import Pinning, TimedPinning, pinning_of
+from cuzkd.bench.slabs import Pinning, TimedPinning, pinning_of, traced
 from cuzkd.engine.budget_desk import auto_limit
 from cuzkd.errors import InvalidInput, NeverFits
 from cuzkd.memory.upstream import PAGE_BYTES, PagesUpstream
@@ -38,6 +40,7 @@ class Options:
     curve_bytes: tuple[int, ...] = CURVE_BYTES
     regions: tuple[int, ...] = REGIONS
     huge: bool = True  # kind of pages under the curve
+    trace: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ def run(
     """
     _require_sense(options)
     device = device or device_of(backend)
-    pinning = device.pinning if device is not None else None
+    spans: list[Span] = []
+    pinning = traced(device.pinning, spans) if device is not None else None
     makings = [_pages(options.making_bytes, huge, pinning) for huge in (False, True)]
     if device is not None:
         makings.append(_host_alloc(options.making_bytes, device))
@@ -117,6 +121,8 @@ def run(
             f"Locking pages needs a device, and backend {backend.name} has none that memory could be locked for: "
             "mapping and touching alone are shown."
         )
+    if options.trace is not None:
+        timeline.write_trace(options.trace, [("memory", span) for span in spans])
     report.numbers = {
         "options": vars(options),
         "making": [asdict(making) for making in makings],

@@ -16,7 +16,12 @@ from cuzkd.bench.timeline import COMPUTE, COPY
 from cuzkd.errors import InvalidInput, Unavailable
 
 # Rows that say where the time goes, from what their names begin with.
-SHOWN = {"synthesis": "synthesis", COPY: "copy to device", COMPUTE: "kernels"}
+SHOWN = {
+    "synthesis": "synthesis",
+    COPY: "copy to device",
+    f"{COMPUTE} 2": "second stream",  # before the first, which begins alike
+    COMPUTE: "kernels",
+}
 KINDS = (".svg", ".png")
 COLOURS = {
     "witness": "#9aa5b1", "synthesis": "#52606d", "h2d": "#d64545", "ntt_h": "#2b6cb0", "prep_msm": "#63b3ed",
@@ -88,7 +93,8 @@ def _one_trace(axis: Any, title: str, trace: dict[str, Any], seconds: float | No
     work = [(e, kind) for e in events if e["ph"] == "X" and (kind := _kind(names[e["tid"]]))]
     start = min(e["ts"] for e, kind in work if kind == SHOWN[COMPUTE])
     end = start + seconds * 1e6 if seconds else float("inf")
-    rows = list(SHOWN.values())
+    there = {kind for _, kind in work}
+    rows = [kind for kind in SHOWN.values() if kind in there or kind != "second stream"]
     drawn: set[str] = set()
     for event, kind in work:
         begin, stop = max(event["ts"], start), min(event["ts"] + event["dur"], end)

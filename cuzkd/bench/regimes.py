@@ -43,7 +43,8 @@ class Place:
     in_flight: partitions under way at a time, and of a group that is registered together. The pipeline must let as
     many have vectors (Setting.ready_target), or a group would never be complete.
     pending: partitions of the run that have no answer yet, those to come included (Pipeline.pending).
-    ring: a new ring of small page-locked pieces. attach: give the device the matrices, so that it can evaluate.
+    ring: a new ring of small page-locked pieces. attach, detach: give the device the matrices, so that it can
+    evaluate, and take them away.
     """
 
     backend: Backend
@@ -55,6 +56,7 @@ class Place:
     pending: Callable[[], int]
     ring: Callable[[], Any]
     attach: Callable[[], None]
+    detach: Callable[[], None]
 
     def group(self) -> int:
         """Partitions that are to be registered together: all in flight, or what is left at the end of a run."""
@@ -215,6 +217,7 @@ class Overlapped:
 
 def _device_eval(place: Place, name: str, stack: ExitStack) -> Transfer:
     place.attach()
+    stack.callback(place.detach)
     return Direct(place.backend, name, columns="")
 
 

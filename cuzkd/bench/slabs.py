@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cuzkd.backend.protocol import Backend
+from cuzkd.backend.protocol import Backend, Span
 from cuzkd.memory.upstream import Slab, Upstream, round_to_pages
 
 
@@ -36,6 +36,20 @@ def pinning_of(backend: Backend) -> Pinning | None:
     from cuzkd.backend import cuda  # needs cupy, which is there if the backend is
 
     return Pinning(cuda.register_host, cuda.unregister_host)
+
+
+def traced(pinning: Pinning, spans: list[Span]) -> Pinning:
+    """The same, and a span of each call: phases pin and unpin."""
+
+    def timed(phase: str, call: Callable[[], None]) -> None:
+        began = time.monotonic()
+        call()
+        spans.append(Span(phase, "host", began, time.monotonic() - began))
+
+    return Pinning(
+        lambda address, nbytes: timed("pin", lambda: pinning.register(address, nbytes)),
+        lambda address: timed("unpin", lambda: pinning.unregister(address)),
+    )
 
 
 class TimedPinning:

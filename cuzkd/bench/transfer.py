@@ -256,4 +256,5 @@ def _place(bed: Subject, kept: KeptPages, device: Device) -> Place:
         pending=lambda: 0,
         ring=device.ring,
         attach=lambda: any_backend.attach_matrices(bed.loaded, constraints.a, constraints.b),
+        detach=lambda: any_backend.detach_matrices(bed.loaded),
     )

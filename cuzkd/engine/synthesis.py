@@ -94,6 +94,7 @@ class Synthesis:
             self._lease(partition)
             with partition.timed("witness"):
                 self._copy(partition, witness.values)
+                witness.close()  # unmapping gigabytes takes its time
         partition.check()
         with partition.timed("synthesis"):
             self._rows(partition)

@@ -101,6 +101,9 @@ class FakeDevice(cpu.CpuBackend):
     def attach_matrices(self, key, a, b):
         self.matrices = a, b
 
+    def detach_matrices(self, key):
+        self.matrices = None
+
     def upload(self, key, a, b, c, z, *, ring=None):
         began = time.monotonic()
         given = [vector for vector in (z, a, b, c) if vector is not None]

@@ -30,6 +30,7 @@ def place_of(subject, in_flight):
         pending=lambda: 0,
         ring=lambda: SimpleNamespace(close=lambda: None),
         attach=lambda: device.attach_matrices(subject.loaded, constraints.a, constraints.b),
+        detach=lambda: device.detach_matrices(subject.loaded),
     )
 
 

@@ -1,5 +1,6 @@
 """The cost of page-locking: what is registered for a curve, what is said without a device, and sense of sizes."""
 
+import dataclasses
 import json
 
 import pytest
@@ -45,6 +46,15 @@ def test_regions_of_the_curve(driver):
         (30, 30 * 32768),
     ]
     assert all(point["register_s"] > 0 and point["unregister_s"] > 0 for point in curve)
+
+
+def test_a_trace_has_every_call(driver, tmp_path):
+    options = dataclasses.replace(SMALL, trace=tmp_path / "trace.json")
+    pinning.run(FakeDevice(), options, lambda line: None, device(driver))
+    events = json.loads(options.trace.read_text())["traceEvents"]
+    drawn = [event["name"] for event in events if event["ph"] == "X"]
+    calls = [entry[0] for entry in driver.log]
+    assert drawn.count("pin") == calls.count("register") == drawn.count("unpin") > 60
 
 
 def test_picture_of_the_curve(driver, tmp_path):

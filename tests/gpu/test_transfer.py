@@ -73,8 +73,17 @@ def test_matrices_that_do_not_fit(gpu):
     fitting.cols[3] = 70
     with pytest.raises(errors.InvalidKey, match="entry 3 is out of bounds"):
         gpu.attach_matrices(loaded, fitting, fitting)
+    z = random_vectors(key, 1)[2]
     with pytest.raises(errors.InvalidInput, match="no matrices"):
-        gpu.upload(loaded, None, None, None, random_vectors(key, 1)[2])
+        gpu.upload(loaded, None, None, None, z)
+    before = loaded.resident_bytes
+    whole = random_matrix("bn254", 41, 70, 2)
+    gpu.attach_matrices(loaded, whole, whole)
+    assert loaded.resident_bytes > before
+    gpu.detach_matrices(loaded)
+    assert loaded.resident_bytes == before
+    with pytest.raises(errors.InvalidInput, match="no matrices"):
+        gpu.upload(loaded, None, None, None, z)
     loaded.close()
 
 
