@@ -113,6 +113,10 @@ class Span:
     begin_s: float
     seconds: float
 
+    @property
+    def end_s(self) -> float:
+        return self.begin_s + self.seconds
+
 
 def seconds_by_phase(spans: Iterable[Span]) -> dict[str, float]:
     """The time of each phase, in the order in which they begin.
@@ -123,13 +127,13 @@ def seconds_by_phase(spans: Iterable[Span]) -> dict[str, float]:
     listed = sorted(spans, key=lambda span: span.begin_s)
     out = dict.fromkeys((span.phase for span in listed), 0.0)
     under_way: list[Span] = []
-    edges = sorted({time for span in listed for time in (span.begin_s, span.begin_s + span.seconds)})
+    edges = sorted({time for span in listed for time in (span.begin_s, span.end_s)})
     waiting = deque(listed)
     for begin, end in pairwise(edges):
-        under_way = [span for span in under_way if span.begin_s + span.seconds > begin]
+        under_way = [span for span in under_way if span.end_s > begin]
         while waiting and waiting[0].begin_s <= begin:
             span = waiting.popleft()
-            if span.begin_s + span.seconds > begin:
+            if span.end_s > begin:
                 under_way.append(span)
         for span in under_way:
             out[span.phase] += (end - begin) / len(under_way)

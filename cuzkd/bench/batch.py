@@ -37,7 +37,7 @@ from cuzkd.curves.params import CURVES
 from cuzkd.engine.prover import upstream_for
 from cuzkd.engine.synthesis import FR_BYTES
 from cuzkd.errors import DeviceFault, InvalidInput
-from cuzkd.groth16 import prover, verifier
+from cuzkd.groth16 import prover
 from cuzkd.groth16.setup import DEVELOPMENT
 from cuzkd.memory.budget import Budget
 from cuzkd.memory.pool import PinnedPool
@@ -127,9 +127,7 @@ class Partition:
         """Assemble and verify. Raises DeviceFault for sums that give no proof, or one of anything."""
         key, order = self._bed.key, CURVES[self._bed.key.vk.curve].r
         proof = prover.assemble(key, sums, secrets.randbelow(order), secrets.randbelow(order))
-        other = [(self._publics[0] + 1) % order, *self._publics[1:]]
-        if not verifier.verify(key.vk, proof, self._publics) or verifier.verify(key.vk, proof, other):
-            raise DeviceFault(f"{self._bed.name}: a proof does not verify")
+        self._bed.require_valid(proof, self._publics, self._bed.name)
         self._proved = sums
 
     def compare(self, sums: MsmSums) -> None:

@@ -11,19 +11,15 @@ OrdinaryPages -> growth.moves tells how often vectors ran over.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.synthesis import FR_BYTES, Synthesis
-from cuzkd.errors import Exhausted
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.lease import Lease
-from cuzkd.memory.upstream import Slab, round_to_pages
+from cuzkd.memory.upstream import Slab, map_pages
 from cuzkd.memory.vec import PinnedVec
 
 START_ROWS = 1 << 12
@@ -36,18 +32,7 @@ class OrdinaryPages:
     name = "ordinary pages"
 
     def make(self, nbytes: int) -> Slab:
-        size = round_to_pages(max(nbytes, 1))
-        try:
-            mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, OverflowError) as error:
-            raise Exhausted(f"mapping {size} bytes failed: {error}") from error
-        view = memoryview(mapping)
-
-        def unmap() -> None:
-            view.release()
-            mapping.close()
-
-        return Slab(size, int(np.frombuffer(view, np.uint8).ctypes.data), view, [unmap])
+        return map_pages(nbytes)[1]
 
 
 @dataclass

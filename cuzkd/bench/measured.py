@@ -112,7 +112,7 @@ def _each(run: Run, in_flight: int) -> float:
 
 
 def _end(record: Record) -> float:
-    return max(span.begin_s + span.seconds for span in record.spans)
+    return max(span.end_s for span in record.spans)
 
 
 def numbers(m: Measured) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import Backend, Span
+from cuzkd.backend.protocol import Backend, Span, seconds_by_phase
 from cuzkd.bench import timeline
 from cuzkd.bench.report import GIB, Report, Table
-from cuzkd.bench.slabs import Pinning, TimedPinning, pinning_of, traced
+from cuzkd.bench.slabs import Pinning, pinning_of, traced
 from cuzkd.engine.budget_desk import auto_limit
 from cuzkd.errors import InvalidInput, NeverFits
 from cuzkd.memory.upstream import PAGE_BYTES, PagesUpstream
@@ -98,15 +98,15 @@ def run(
     _require_sense(options)
     device = device or device_of(backend)
     spans: list[Span] = []
-    pinning = traced(device.pinning, spans) if device is not None else None
-    makings = [_pages(options.making_bytes, huge, pinning) for huge in (False, True)]
+    pinning = device.pinning if device is not None else None
+    makings = [_pages(options.making_bytes, huge, pinning, spans) for huge in (False, True)]
     if device is not None:
         makings.append(_host_alloc(options.making_bytes, device))
     for making in makings:
         say(f"{making.way}: {_per_gib(making.made_s, making.nbytes)} ms per GiB")
     limit = auto_limit()
     totals = sorted(nbytes for nbytes in options.curve_bytes if nbytes <= limit.limit_bytes)
-    points = _curve(totals, options, pinning, say) if pinning is not None and totals else []
+    points = _curve(totals, options, pinning, spans, say) if pinning is not None and totals else []
     first, points = points[:1], points[1:]
     report = Report("pinning", backend)
     report.tables = [_making_table(makings)] + ([_curve_table(points, options)] if points else [])
@@ -149,17 +149,16 @@ def _require_sense(options: Options) -> None:
 # -- making --------------------------------------------------------------------------------------------------
 
 
-def _pages(nbytes: int, huge: bool, pinning: Pinning | None) -> Making:
+def _pages(nbytes: int, huge: bool, pinning: Pinning | None, spans: list[Span]) -> Making:
+    """spans: get those of registering."""
     began = time.monotonic()
     slab = PagesUpstream(cpu.threads(), huge).make(nbytes)
     pages_s = time.monotonic() - began
     lock_s = unlock_s = None
     try:
         if pinning is not None:
-            timed = TimedPinning(pinning)
-            timed.register(slab.address, slab.nbytes)
-            timed.unregister(slab.address)
-            lock_s, unlock_s = timed.register_s, timed.unregister_s
+            point = _point(slab.address, slab.nbytes, 1, pinning, spans)
+            lock_s, unlock_s = point.register_s, point.unregister_s
     finally:
         began = time.monotonic()
         slab.close()
@@ -192,30 +191,35 @@ def _per_gib(seconds: float | None, nbytes: int) -> str:
 # -- the curve -----------------------------------------------------------------------------------------------
 
 
-def _curve(totals: list[int], options: Options, pinning: Pinning, say: Callable[[str], None]) -> list[Point]:
+def _curve(
+    totals: list[int], options: Options, pinning: Pinning, spans: list[Span], say: Callable[[str], None]
+) -> list[Point]:
     """All of it once, because the first time takes longer; then each total, of ascending ones, with each number of
     regions.
     """
     slab = PagesUpstream(cpu.threads(), options.huge).make(totals[-1])
     try:
-        points = [_point(slab.address, totals[-1], 1, pinning)]
+        points = [_point(slab.address, totals[-1], 1, pinning, spans)]
         for nbytes in totals:
-            points += [_point(slab.address, nbytes, regions, pinning) for regions in options.regions]
+            points += [_point(slab.address, nbytes, regions, pinning, spans) for regions in options.regions]
             say(f"registered {nbytes / GIB:g} GiB as {', '.join(map(str, options.regions))} regions")
     finally:
         slab.close()
     return points
 
 
-def _point(address: int, nbytes: int, regions: int, pinning: Pinning) -> Point:
-    """Regions of equal size, whole pages, one behind the other."""
+def _point(address: int, nbytes: int, regions: int, pinning: Pinning, spans: list[Span]) -> Point:
+    """Regions of equal size, whole pages, one behind the other. spans: get those of registering."""
     size = nbytes // regions // PAGE_BYTES * PAGE_BYTES
-    timed = TimedPinning(pinning)
+    calls: list[Span] = []
+    timed = traced(pinning, calls)
     with ExitStack() as undo:  # what could not be registered as a whole is undone
         for region in range(regions):
             timed.register(address + region * size, size)
             undo.callback(timed.unregister, address + region * size)
-    return Point(regions, size * regions, timed.register_s, timed.unregister_s)
+    spans += calls
+    seconds = seconds_by_phase(calls)
+    return Point(regions, size * regions, seconds["pin"], seconds["unpin"])
 
 
 def _curve_table(points: list[Point], options: Options) -> Table:

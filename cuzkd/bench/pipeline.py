@@ -24,6 +24,7 @@ from cuzkd.backend.protocol import Span
 from cuzkd.bench import timeline
 from cuzkd.bench.subject import Subject
 from cuzkd.curves.params import CURVES
+from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.prover import Groth16, upstream_for
@@ -31,12 +32,14 @@ from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, LeaseRevoked, from_code
-from cuzkd.memory.budget import Budget, Reservation
+from cuzkd.errors import CuzkdError, InvalidInput, LeaseRevoked, from_code
+from cuzkd.formats import proof_bytes
+from cuzkd.groth16.keys import Proof
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PoolStats
 from cuzkd.memory.upstream import Upstream
 
+PROVER = "bench"
 PRIORITY = 2
 PATIENCE_S = 5.0  # with what is under way when a run ends early
 
@@ -50,6 +53,10 @@ class Record:
     proof: bytes
     publics: tuple[bytes, ...]
     h2d_bytes: int
+
+    def decoded(self, curve: str) -> tuple[Proof, list[int]]:
+        """The proof and its public inputs."""
+        return proof_bytes.decode(curve, self.proof), [int.from_bytes(value, "big") for value in self.publics]
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -105,7 +112,6 @@ class _Flight:
     )
     spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
     observed: threading.Condition = field(default_factory=threading.Condition)
-    held: list[Reservation] = field(default_factory=list)
 
 
 class Pipeline:
@@ -117,7 +123,8 @@ class Pipeline:
         self._flight = _Flight()
         self._offered = 0
         self.pending = 0  # partitions of the run without an answer, those yet to be offered included
-        self.budget = Budget(setting.budget_bytes or 1 << 62)
+        self._desk = BudgetDesk(setting.budget_bytes or 1 << 62, short_of=lambda nbytes: None)
+        self._desk.open(PROVER)
         ours, theirs = socket.socketpair()
         self._sockets = ours, theirs
         self._channel = Channel(ours, wire.FromProver)
@@ -179,7 +186,7 @@ class Pipeline:
             self._give_up()
             raise
         ended_s = time.monotonic()
-        return Run(tuple(records), began_s, ended_s, self.workers.pool.stats(), self.budget.peak_bytes)
+        return Run(tuple(records), began_s, ended_s, self.workers.pool.stats(), self._desk.budget.peak_bytes)
 
     def _prove(self, count: int, in_flight: int, done: Callable[[int], None]) -> list[Record]:
         """See run. The records are in order of their numbers."""
@@ -257,9 +264,9 @@ class Pipeline:
         while (message := self._channel.receive()) is not None:
             kind = message.WhichOneof("kind")
             if kind == "grant_request":
-                self._grant(message.grant_request)
+                self._desk.ask(PROVER, message.grant_request, lambda grant: self._send(grant=grant))
             elif kind == "grant_return":
-                self._returned(message.grant_return.bytes)
+                self._desk.give_back(PROVER, message.grant_return.bytes)
             elif kind == "done":
                 self._flight.answers.put((int(message.done.partition_id), message.done))
             elif kind == "failed":
@@ -268,28 +275,6 @@ class Pipeline:
             elif kind == "fatal":
                 why = from_code(message.fatal.error_code, message.fatal.error_message)
                 self._flight.answers.put(why)
-
-    def _grant(self, asked: wire.GrantRequest) -> None:
-        def granted(reservation: Reservation) -> None:
-            self._flight.held.append(reservation)
-            self._send(grant=wire.Grant(request_id=asked.request_id, bytes=asked.bytes))
-
-        try:
-            ticket = self.budget.request(asked.bytes, asked.what, granted)
-            if asked.now and ticket.cancel():
-                raise Exhausted("not now")
-        except CuzkdError as error:
-            refusal = wire.Grant(request_id=asked.request_id, error_code=error.code, error_message=str(error))
-            self._send(grant=refusal)
-
-    def _returned(self, nbytes: int) -> None:
-        held = self._flight.held
-        while nbytes:
-            reservation = next(one for one in held if one.nbytes)
-            part = min(nbytes, reservation.nbytes)
-            reservation.shrink(reservation.nbytes - part)
-            nbytes -= part
-        self._flight.held = [one for one in held if one.nbytes]
 
     def _send(self, **kind: Any) -> None:
         self._channel.send(wire.ToProver(**kind))

@@ -52,24 +52,6 @@ def traced(pinning: Pinning, spans: list[Span]) -> Pinning:
     )
 
 
-class TimedPinning:
-    """A Pinning that adds up seconds. One thread at a time."""
-
-    def __init__(self, pinning: Pinning) -> None:
-        self._pinning = pinning
-        self.register_s = self.unregister_s = 0.0
-
-    def register(self, address: int, nbytes: int) -> None:
-        began = time.monotonic()
-        self._pinning.register(address, nbytes)
-        self.register_s += time.monotonic() - began
-
-    def unregister(self, address: int) -> None:
-        began = time.monotonic()
-        self._pinning.unregister(address)
-        self.unregister_s += time.monotonic() - began
-
-
 class KeptPages:
     """See the module docstring. A slab holds whatever its last user left, so it is for one bench's witnesses alone.
 

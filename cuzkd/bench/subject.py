@@ -24,10 +24,10 @@ from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import auto_limit
-from cuzkd.errors import NeverFits
-from cuzkd.groth16 import setup
+from cuzkd.errors import DeviceFault, NeverFits
+from cuzkd.groth16 import setup, verifier
 from cuzkd.groth16.constraints import Constraints
-from cuzkd.groth16.keys import KeyHead
+from cuzkd.groth16.keys import KeyHead, Proof
 from cuzkd.memory.upstream import round_to_pages
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -64,6 +64,13 @@ class Subject:
     def lease_bytes(self) -> int:
         """Of host memory that a partition holds when z, a, b and c are made."""
         return _lease_bytes(self.backend, self.key.arrays)
+
+    def require_valid(self, proof: Proof, publics: list[int], whose: str) -> None:
+        """Raises DeviceFault unless this proof verifies, and fails for another first public input."""
+        vk = self.key.vk
+        other = [(publics[0] + 1) % CURVES[vk.curve].r, *publics[1:]]
+        if not verifier.verify(vk, proof, publics) or verifier.verify(vk, proof, other):
+            raise DeviceFault(f"{whose}: a proof does not verify")
 
     def witness(self, number: int) -> Path:
         """The file of witness `number`, written if it is not there."""

@@ -65,7 +65,7 @@ def clipped(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
 def kernels(spans: Iterable[Span]) -> list[Interval]:
     """When the device worked, on whatever stream."""
     return union(
-        (span.begin_s, span.begin_s + span.seconds)
+        (span.begin_s, span.end_s)
         for span in spans
         if span.row.startswith(COMPUTE) and span.phase not in NOT_KERNELS
     )
@@ -73,7 +73,7 @@ def kernels(spans: Iterable[Span]) -> list[Interval]:
 
 def copies(spans: Iterable[Span]) -> list[Interval]:
     """When vectors crossed to the device."""
-    return union((span.begin_s, span.begin_s + span.seconds) for span in spans if span.phase == "h2d")
+    return union((span.begin_s, span.end_s) for span in spans if span.phase == "h2d")
 
 
 def busy(spans: Sequence[Span]) -> float:

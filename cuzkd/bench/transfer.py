@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import Backend
+from cuzkd.backend.protocol import Backend, Span, seconds_by_phase
 from cuzkd.bench import host_only, pcie, pipeline, subject
 from cuzkd.bench.measured import GB, Measured, Slabs, alone_table, in_flight_table, measured, numbers
 from cuzkd.bench.pipeline import Run, Setting
 from cuzkd.bench.regimes import REGIMES, Place, Regime
 from cuzkd.bench.report import GIB, Report, Table
-from cuzkd.bench.slabs import KeptPages, Pinning, TimedPinning, pinning_of
+from cuzkd.bench.slabs import KeptPages, Pinning, pinning_of, traced
 from cuzkd.bench.subject import Subject
 from cuzkd.errors import Exhausted, InvalidInput
 from cuzkd.groth16.setup import DEVELOPMENT
@@ -222,8 +222,8 @@ def _runs(
     regime: Regime, bed: Subject, options: Options, kept: KeptPages, device: Device, warm_up: bool
 ) -> tuple[Slabs, dict[int, Run]]:
     """What memory took, and by partitions in flight the runs: alone, then with several, through one pipeline."""
-    timed = TimedPinning(device.pinning)
-    place = _place(bed, kept, replace(device, pinning=Pinning(timed.register, timed.unregister)))
+    calls: list[Span] = []
+    place = _place(bed, kept, replace(device, pinning=traced(device.pinning, calls)))
     with regime.opened(place) as transfer:
         setting = Setting(
             transfer=transfer, upstream=regime.upstream(place), ready_target=options.in_flight, wipe=False
@@ -232,7 +232,7 @@ def _runs(
             place.pending = lambda: prover.pending
             prover.prewarm(options.in_flight)
             nbytes, made_s = kept.in_use()
-            slabs = Slabs(nbytes, made_s + timed.register_s)
+            slabs = Slabs(nbytes, made_s + seconds_by_phase(calls).get("pin", 0.0))
             if warm_up:
                 prover.run(1, 1)
             runs = {}

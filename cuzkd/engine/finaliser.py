@@ -13,7 +13,7 @@ what fails again is answered.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cuzkd.backend.protocol import Backend, MsmSums
@@ -77,12 +77,13 @@ class Finaliser:
             self._judge(partition)
             partition.release()
             return False
-        self._log(partition)
+        phases = partition.phases
+        self._log(partition, phases)
         message = wire.PartitionDone(
             partition_id=partition.id,
             proof=proof_bytes.encode(proof),
             publics=[value.to_bytes(32, "big") for value in partition.publics],
-            phases=[wire.Phase(name=name, seconds=seconds) for name, seconds in partition.phases.items()],
+            phases=[wire.Phase(name=name, seconds=seconds) for name, seconds in phases.items()],
             h2d_bytes=partition.h2d_bytes,
             key_digest=partition.digest,
             attempts_inside=partition.attempts_inside,
@@ -127,7 +128,7 @@ class Finaliser:
             f"of circuit {partition.circuit}: device {self._backend.device} is wrong, or the key is damaged"
         )
 
-    def _log(self, partition: Partition) -> None:
+    def _log(self, partition: Partition, phases: Mapping[str, float]) -> None:
         fields = {
             "partition_id": partition.id,
             "circuit": partition.circuit,
@@ -135,12 +136,12 @@ class Finaliser:
             "device": self._backend.device,
             "regime": self._regime,
         }
-        device = {f"{name}_s": s for name, s in partition.phases.items() if name not in HOST_PHASES}
+        device = {f"{name}_s": s for name, s in phases.items() if name not in HOST_PHASES}
         counts = {
             "mutex_wait_s": partition.mutex_wait_s,
             "h2d_bytes": partition.h2d_bytes,
             "attempts_inside": partition.attempts_inside,
         }
         self._reporter.log("info", "gpu_timing", fields, device | counts)
-        host = {f"{name}_s": partition.phases.get(name, 0.0) for name in HOST_PHASES}
+        host = {f"{name}_s": phases.get(name, 0.0) for name in HOST_PHASES}
         self._reporter.log("info", "fin_timing", fields, host | {"free_s": partition.freed_s})

@@ -66,6 +66,22 @@ class Upstream(Protocol):
         """A slab of at least nbytes, rounded up to whole pages. Raises Exhausted, naming the bytes asked."""
 
 
+def map_pages(nbytes: int) -> tuple[mmap.mmap, Slab]:
+    """A private anonymous mapping, in whole pages, none of which is there yet. Raises Exhausted."""
+    size = round_to_pages(max(nbytes, 1))
+    try:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise Exhausted(f"mapping a slab of {size} bytes failed: {error}") from error
+    view = memoryview(mapping)
+
+    def unmap() -> None:
+        view.release()
+        mapping.close()
+
+    return mapping, Slab(size, int(np.frombuffer(view, np.uint8).ctypes.data), view, [unmap])
+
+
 class PagesUpstream:
     """Anonymous private pages, huge where the kernel has them, all of them touched by `threads` threads.
 
@@ -79,26 +95,13 @@ class PagesUpstream:
         self._huge = huge
 
     def make(self, nbytes: int) -> Slab:
-        size = round_to_pages(max(nbytes, 1))
-        try:
-            mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, OverflowError) as error:
-            raise Exhausted(f"mapping a slab of {size} bytes failed: {error}") from error
+        mapping, slab = map_pages(nbytes)
         for advice in (mmap.MADV_DONTDUMP, mmap.MADV_DONTFORK):
             mapping.madvise(advice)
         with contextlib.suppress(OSError):  # a kernel without huge pages: slower to make, no less right
             mapping.madvise(mmap.MADV_HUGEPAGE if self._huge else mmap.MADV_NOHUGEPAGE)
-        view = memoryview(mapping)
-        whole = np.frombuffer(view, np.uint8)
-        self._touch(whole)
-        address = int(whole.ctypes.data)
-        del whole
-
-        def unmap() -> None:
-            view.release()
-            mapping.close()
-
-        return Slab(size, address, view, [unmap])
+        self._touch(np.frombuffer(slab.view, np.uint8))
+        return slab
 
     def _touch(self, whole: NDArray[np.uint8]) -> None:
         """One write to each page: the system makes and clears it. Takes four fifths of the time of clearing it again,

@@ -160,7 +160,9 @@ def test_sigterm_ends_a_bench_as_an_interrupt_does(monkeypatch, tmp_path, capsys
     """So that witness files, which may lie in shared memory, do not outlive it."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        porep, "_verify", lambda bed, runs: (bed.witness(0), signal.raise_signal(signal.SIGTERM))
+        subject.Subject,
+        "require_valid",
+        lambda bed, *told: (bed.witness(0), signal.raise_signal(signal.SIGTERM)),
     )
     assert cli.main(["bench", "porep", *SMALL, "--dir", str(tmp_path)]) == 130
     assert "interrupted" in capsys.readouterr().err

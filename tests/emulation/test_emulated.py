@@ -82,7 +82,7 @@ SLOW = {f"all, {policy}": Run(policy, ALL, NOT_EMULATED) for policy in ("lazy", 
 
 @pytest.fixture(scope="module")
 def started(request):
-    """Those runs that this session asks for, as futures."""
+    """Those runs that this run of pytest asks for, as futures."""
     runs = [item.callspec.params["run"] for item in request.session.items if item.path == Path(__file__)]
     kernels.compile_all()
     with ThreadPoolExecutor(2) as pool:

@@ -16,14 +16,14 @@ import numpy as np
 
 from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix
 from cuzkd.curves.params import CURVES
+from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.residency import constraint_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, Exhausted, NotFound
+from cuzkd.errors import NotFound
 from cuzkd.formats import wtns
 from cuzkd.groth16.keys import Proof
-from cuzkd.memory.budget import Budget
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream
 
@@ -179,13 +179,14 @@ class Front:
     """The other end: answers grants from a real Budget, keeps everything that it is told."""
 
     def __init__(self, limit_bytes=64 << 20):
-        self.budget = Budget(limit_bytes)
+        self.desk = BudgetDesk(limit_bytes, short_of=lambda nbytes: None)
+        self.desk.open("prover")
+        self.budget = self.desk.budget
         self.socket, self.theirs = socket.socketpair()
         self.channel = Channel(self.socket, wire.FromProver)
         self.heard = []
         self.ended = threading.Event()
         self._changed = threading.Condition()
-        self._held = []
         self._sequence = 0
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -194,35 +195,15 @@ class Front:
         while (message := self.channel.receive()) is not None:
             kind = message.WhichOneof("kind")
             if kind == "grant_request":
-                self._grant(message.grant_request)
+                self.desk.ask("prover", message.grant_request, lambda grant: self.send(grant=grant))
             elif kind == "grant_return":
-                self._returned(message.grant_return.bytes)
+                self.desk.give_back("prover", message.grant_return.bytes)
             with self._changed:
                 self.heard.append(message)
                 self._changed.notify_all()
         self.ended.set()
         with self._changed:
             self._changed.notify_all()
-
-    def _grant(self, asked):
-        def granted(reservation):
-            self._held.append(reservation)
-            self.send(grant=wire.Grant(request_id=asked.request_id, bytes=asked.bytes))
-
-        try:
-            ticket = self.budget.request(asked.bytes, asked.what, granted)
-            if asked.now and ticket.cancel():
-                raise Exhausted("not now")
-        except CuzkdError as error:
-            answer = wire.Grant(request_id=asked.request_id, error_code=error.code, error_message=str(error))
-            self.send(grant=answer)
-
-    def _returned(self, nbytes):
-        while nbytes:
-            reservation = next(one for one in self._held if one.nbytes)
-            part = min(nbytes, reservation.nbytes)
-            reservation.shrink(reservation.nbytes - part)
-            nbytes -= part
 
     def send(self, **kind):
         with contextlib.suppress(OSError):
