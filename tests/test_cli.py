@@ -9,6 +9,7 @@ import pytest
 
 import cuzkd
 from cuzkd import cli, errors
+from cuzkd.cli import codes
 from cuzkd.client import Client
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
@@ -134,11 +135,11 @@ def test_usage_errors_are_argparse_s(capsys):
 
 def test_every_error_class_has_a_code():
     for kind in errors.BY_CODE.values():
-        assert cli.exit_code(kind("x")) in (cli.NO, cli.WRONG_INPUT, cli.NOT_NOW, cli.INTERNAL)
-    assert cli.exit_code(errors.InvalidWitness("x")) == cli.WRONG_INPUT
-    assert cli.exit_code(errors.UnsatisfiedWitness("x")) == cli.NO
-    assert cli.exit_code(errors.Exhausted("x")) == cli.NOT_NOW
-    assert cli.exit_code(errors.DeviceFault("x")) == cli.INTERNAL
+        assert codes.exit_code(kind("x")) in (codes.NO, codes.WRONG_INPUT, codes.NOT_NOW, codes.INTERNAL)
+    assert codes.exit_code(errors.InvalidWitness("x")) == codes.WRONG_INPUT
+    assert codes.exit_code(errors.UnsatisfiedWitness("x")) == codes.NO
+    assert codes.exit_code(errors.Exhausted("x")) == codes.NOT_NOW
+    assert codes.exit_code(errors.DeviceFault("x")) == codes.INTERNAL
 
 
 def test_as_a_process():

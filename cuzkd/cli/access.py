@@ -1,0 +1,37 @@
+"""How commands reach a daemon: its address, and what proves who is who."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cuzkd.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cuzkd.client import Access, Client
+
+
+def client(args: argparse.Namespace) -> Client:
+    from cuzkd.client import Client
+
+    return Client(args.address, _access(args.ca, args.token_file))
+
+
+def _access(ca: Path | None, token_file: Path | None) -> Access | None:
+    from cuzkd.client import Access
+
+    if ca is None and token_file is None:
+        return None
+    if ca is None or token_file is None:
+        raise InvalidInput("--ca and --token-file belong together")
+    try:
+        return Access(ca.read_bytes(), token_file.read_text().strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"--ca, --token-file: {error}") from None
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--address", required=True, help="the daemon's address: unix://PATH or HOST:PORT")
+    command.add_argument("--ca", type=Path, help="its CA certificate, where it speaks TLS")
+    command.add_argument("--token-file", type=Path, help="file with the bearer token, where it wants one")

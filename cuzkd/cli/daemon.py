@@ -1,0 +1,84 @@
+"""`cuzkd serve`, `status`, `demo`: a daemon, what it is doing, and all of it once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cuzkd import terminal
+from cuzkd.cli import access
+from cuzkd.cli.codes import DONE, NOT_NOW
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from cuzkd import config
+    from cuzkd.daemon import run
+
+    flags: dict[str, dict[str, object]] = {"daemon": {}, "proving": {}}
+    for section, key, value in (
+        ("daemon", "listen", args.listen),
+        ("daemon", "state_dir", args.state_dir),
+        ("daemon", "metrics", args.metrics),
+        ("daemon", "log_level", args.log_level),
+        ("proving", "backend", args.backend),
+    ):
+        if value is not None:
+            flags[section][key] = value
+    return run(config.load(args.config, flags))
+
+
+def _status(args: argparse.Namespace) -> int:
+    with access.client(args) as client:
+        answer = client.status()
+        circuits = client.circuits()
+    word = "serving" if answer.serving else f"not serving: {answer.not_serving_reason}"
+    print(f"cuzkd {answer.version}, up {answer.uptime_seconds} s, {word}")
+    print(f"proofs {answer.total_proofs_completed}, failed {answer.total_proofs_failed}")
+    print(f"pinned {terminal.byte_count(answer.pinned_memory_bytes)}")
+    devices = [(d.device, d.backend, d.name, d.state, str(d.restarts)) for d in answer.devices]
+    print("\n" + terminal.table(("device", "backend", "name", "state", "restarts"), devices))
+    waiting = {q.proof_kind.removeprefix("circuit:"): (q.pending, q.in_progress) for q in answer.queues}
+    rows = []
+    for circuit in circuits:
+        pending, running = waiting.get(circuit.circuit_id, (0, 0))
+        rows.append(
+            (circuit.circuit_id, circuit.curve, f"{circuit.n_constraints:,}", str(pending), str(running))
+        )
+    print("\n" + terminal.table(("circuit", "curve", "constraints", "waiting", "running"), rows))
+    return DONE if answer.serving else NOT_NOW
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from cuzkd import demo
+
+    return demo.run(
+        curve=args.curve, n_partitions=args.partitions, n_rounds=args.rounds, backend=args.backend
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
+    return int(text)
+
+
+def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("serve", help="run the daemon")
+    command.add_argument("--config", type=Path, help="settings (TOML); flags win over it")
+    command.add_argument("--state-dir", help="circuits and waiting work (default: /var/lib/cuzkd)")
+    command.add_argument("--listen", metavar="ADDRESS", help="unix://PATH or HOST:PORT")
+    command.add_argument("--backend", choices=("auto", "cpu", "cuda", "reference"))
+    command.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /status there")
+    command.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    command.set_defaults(run=_serve)
+
+    command = commands.add_parser("status", help="what a daemon is doing")
+    access.add_options(command)
+    command.set_defaults(run=_status)
+
+    command = commands.add_parser("demo", help="start a daemon, prove, verify, stop; leaves nothing behind")
+    command.add_argument("--curve", choices=("bn254", "bls12_381", "both"), default="both")
+    command.add_argument("--partitions", type=_positive, default=4, metavar="N", help="proofs per curve")
+    command.add_argument("--rounds", type=_positive, default=300, metavar="N", help="size of the circuit")
+    command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
+    command.set_defaults(run=_demo)

@@ -1,0 +1,90 @@
+"""`cuzkd prove`, `verify`: from witnesses to files that anybody can check."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cuzkd import terminal
+from cuzkd.cli import access
+from cuzkd.cli.codes import DONE, NO
+from cuzkd.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cuzkd.client import Client
+    from cuzkd.service.v1 import proving_pb2 as pb
+
+
+def _prove(args: argparse.Namespace) -> int:
+    from cuzkd.client import require_done
+
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"--out {args.out}: {error.strerror}") from None
+    with access.client(args) as client:
+        curves = {circuit.circuit_id: circuit.curve for circuit in client.circuits()}
+        job_id = client.submit(args.name, args.witness)
+        _show_progress(client, job_id, len(args.witness))
+        answer = require_done(client.wait(job_id))
+    for result in answer.results:
+        suffix = f"_{result.index}" if len(answer.results) > 1 else ""
+        _write_result(args.out, suffix, curves[args.name], result)
+    device = answer.results[0]
+    print(
+        f"{len(answer.results)} verified proof(s) in {answer.total_ms} ms "
+        f"on {device.backend} {device.device}: {args.out}"
+    )
+    return DONE
+
+
+def _show_progress(client: Client, job_id: str, n_partitions: int) -> None:
+    bar = terminal.Bar(sys.stderr, n_partitions)
+    try:
+        for state in client.watch(job_id):
+            bar.show(state.partitions_done, state.state)
+    except KeyboardInterrupt:
+        client.cancel(job_id)
+        raise
+    finally:
+        bar.close()
+
+
+def _write_result(folder: Path, suffix: str, curve: str, result: pb.PartitionResult) -> None:
+    from cuzkd.formats import proof_bytes, snarkjs
+
+    proof = proof_bytes.decode(curve, result.proof)
+    publics = [int.from_bytes(value, "big") for value in result.public_inputs]
+    (folder / f"proof{suffix}.json").write_text(snarkjs.proof_to_json(proof))
+    (folder / f"public{suffix}.json").write_text(snarkjs.publics_to_json(publics))
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from cuzkd.formats import snarkjs
+    from cuzkd.groth16 import verifier
+
+    vk = snarkjs.read_vkey(args.vkey)
+    proof = snarkjs.read_proof(args.proof, vk.curve)
+    publics = snarkjs.read_publics(args.public, vk.curve)
+    valid = verifier.verify(vk, proof, publics)
+    print("valid" if valid else "INVALID: the proof does not prove this statement under this key")
+    return DONE if valid else NO
+
+
+def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("prove", help="prove witnesses, one proof each")
+    command.add_argument("name", help="the circuit")
+    command.add_argument(
+        "--witness", type=Path, required=True, nargs="+", action="extend", help=".wtns files"
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder for proof.json and public.json")
+    access.add_options(command)
+    command.set_defaults(run=_prove)
+
+    command = commands.add_parser("verify", help="check a proof, without a daemon")
+    command.add_argument("--vkey", type=Path, required=True, help="verification_key.json")
+    command.add_argument("--proof", type=Path, required=True, help="proof.json")
+    command.add_argument("--public", type=Path, required=True, help="public.json")
+    command.set_defaults(run=_verify)
