@@ -57,7 +57,9 @@ class KeyShape:
 
     root_family: the quadratic non-residue that the roots of unity come from (5 for circom on both curves, 7 bellman).
     n_rows: rows that synthesis makes, constraints and those of the public wires (at most the domain); 0 = the domain.
-    reduction: "circom" (the only one so far): h scalars are (A B - C) on the odd coset, C = interpolation of a o b.
+    reduction: what the h scalars are, C being the interpolation of a o b and Z = X^n - 1:
+        "circom"   the values of A B - C on the odd coset of the doubled domain, as snarkjs has it
+        "bellman"  the coefficients of (A B - C)/Z, as libsnark, bellman and arkworks have it; the last one is zero
     """
 
     curve: str
@@ -88,6 +90,7 @@ class KeyArrays(KeyShape):
     l_g1   [n_wires - n_public - 1]  [(beta u_i + alpha v_i + w_i)/delta]_1, private wires only
     h_g1   [2^log_domain]            circom reduction: [L_{2i+1}(tau)/delta]_1, L the Lagrange basis of the domain of
                                      twice the size (FORMATS: section 9 of a .zkey)
+                                     bellman reduction: [tau^i Z(tau)/delta]_1, the last one infinity
     Points at infinity are allowed anywhere and contribute nothing.
     """
 

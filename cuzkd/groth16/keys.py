@@ -11,8 +11,9 @@ is looked at once, when a circuit is added; whether what it shows is secure, `re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from cuzkd.backend.protocol import U64, KeyArrays, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
+
+QUERIES = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")  # the bulk of a key: fields of KeyArrays
 
 
 def _require_shapes(curve: str, parts: Mapping[str, tuple[U64, str, int | None]]) -> None:
@@ -126,6 +129,31 @@ class KeyHead:
 
 
 @dataclass(frozen=True)
+class StreamedKey(KeyHead):
+    """A key that lies elsewhere, in a file perhaps: its head is here, its points come in blocks when asked for.
+
+    queries: for each of QUERIES what begins a new reading of it. Blocks are [any number, *point], in order, and
+    together as many as `arrays` says; reading raises what the format's reader raises.
+    """
+
+    queries: Mapping[str, Callable[[], Iterator[U64]]]
+
+    def blocks(self, query: str) -> Iterator[U64]:
+        return self.queries[query]()
+
+    def load(self) -> ProvingKey:
+        """All of it in memory."""
+        bulk = {query: np.concatenate([*self._empty(query), *self.blocks(query)]) for query in QUERIES}
+        shape: dict[str, Any] = {field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)}
+        arrays = KeyArrays(**shape, **bulk)
+        return ProvingKey(self.vk, self.beta_g1, self.delta_g1, arrays, self.constraints)
+
+    def _empty(self, query: str) -> list[U64]:
+        limbs = CURVES[self.vk.curve].fq_limbs
+        return [np.zeros((0, 2, 2, limbs) if query == "b_g2" else (0, 2, limbs), np.uint64)]
+
+
+@dataclass(frozen=True)
 class ProvingKey(KeyHead):
     """What a prover needs. The bulk (`arrays`, formulas there) is the backend's, the rest assembly's."""
 
@@ -144,6 +172,10 @@ class ProvingKey(KeyHead):
                 "h_g1": (arrays.h_g1, "g1", arrays.domain),
             },
         )
+
+    def blocks(self, query: str) -> Iterator[U64]:
+        """The points of one of QUERIES, as StreamedKey gives them: here in one block."""
+        yield getattr(self.arrays, query)
 
     def digest(self) -> str:
         """Hex blake2b-256 of everything: verifying key, points, constraints. Reads the whole key."""
