@@ -143,10 +143,10 @@ class StreamedKey(KeyHead):
 
     def load(self) -> ProvingKey:
         """All of it in memory."""
-        bulk = {query: np.concatenate([*self._empty(query), *self.blocks(query)]) for query in QUERIES}
-        shape: dict[str, Any] = {field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)}
-        arrays = KeyArrays(**shape, **bulk)
-        return ProvingKey(self.vk, self.beta_g1, self.delta_g1, arrays, self.constraints)
+        parts: dict[str, Any] = {field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)}
+        for query in QUERIES:
+            parts[query] = np.concatenate([*self._empty(query), *self.blocks(query)])
+        return ProvingKey(self.vk, self.beta_g1, self.delta_g1, KeyArrays(**parts), self.constraints)
 
     def _empty(self, query: str) -> list[U64]:
         limbs = CURVES[self.vk.curve].fq_limbs
