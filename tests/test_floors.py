@@ -37,7 +37,7 @@ GUESTS = {
     "prometheus_client": {"metrics"},
     "structlog": {"engine", "service", "log", "daemon", "cli", "demo", "bench"},
 }
-NATIVE = "cuzkd.kernels._native"
+NATIVE = ("cuzkd.kernels._native", "cuzkd.kernels._readers")
 
 
 def sources():
@@ -64,7 +64,7 @@ def violations(path, text):
         if parts[0] in GUESTS and here not in GUESTS[parts[0]]:
             yield f"{path}:{line}: {here} may not import {parts[0]}"
         if name.startswith(NATIVE) and here != "backend":
-            yield f"{path}:{line}: only backend may import the native module"
+            yield f"{path}:{line}: only backend may import the native modules"
         if parts[0] == "cuzkd" and len(parts) > 1 and FLOORS.index(parts[1]) > FLOORS.index(here):
             yield f"{path}:{line}: {here} imports {parts[1]}, a floor above it"
 
@@ -79,6 +79,7 @@ def test_the_check_can_fail():
     assert list(violations(up, "def f():\n    from cuzkd.engine import job\n"))
     assert list(violations(up, "import cupy"))
     assert list(violations(ROOT / "groth16" / "x.py", "from cuzkd.kernels import _native"))
+    assert list(violations(ROOT / "formats" / "x.py", "from cuzkd.kernels import _readers"))
 
 
 def test_files_hold_one_thought():

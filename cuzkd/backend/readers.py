@@ -1,0 +1,82 @@
+"""The bulk of foreign files, taken apart by native code: points of bellman's files, constraints of an .r1cs.
+
+Problem: gigabytes of points in another form, hundreds of megabytes of constraints of no fixed length, and all of it
+may lie. Whole-array operations are too slow for the first and cannot express the second.
+Design: `kernels/_readers`, a module of its own that trusts no byte (tests/fuzz drives its headers), with threads and
+without the GIL. This file gives it arrays and turns what it finds into our errors.
+Life: arrays in, arrays out; nothing is kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from cuzkd.backend.protocol import U64, SparseMatrix
+from cuzkd.errors import MalformedFile
+
+_native: Any = importlib.import_module("cuzkd.kernels._readers")
+TERM_BYTES = 36  # of a term in an .r1cs: u32 wire, 32 bytes coefficient
+
+
+def decode_points(curve: str, group: str, raw: Any, out: U64) -> tuple[int, str] | None:
+    """Uncompressed points of bellman's files into out uint64[n, *point], Montgomery, infinity all zero.
+
+    raw: a buffer of n points: coordinates big-endian and canonical, G2 as x.c1 x.c0 y.c1 y.c0, flags in the top bits of
+    a point's first byte. None when all are decoded, else the index of the first bad point and what is wrong with it;
+    `out` is then partly written. Whether points are on their curve is not looked at: `backend.cpu.check_points`.
+    Raises ValueError for lengths that do not fit.
+    """
+    bad: tuple[int, str] | None = _native.decode_points(curve, group, np.frombuffer(raw, np.uint8), out)
+    return bad
+
+
+def encode_points(curve: str, group: str, points: U64) -> bytes:
+    """The inverse of decode_points: points uint64[n, *point], Montgomery, infinity all zero."""
+    encoded: bytes = _native.encode_points(curve, group, points)
+    return encoded
+
+
+def r1cs_matrices(
+    curve: str, raw: Any, n_wires: int, n_constraints: int, n_bound: int, where: str
+) -> tuple[SparseMatrix, SparseMatrix, SparseMatrix]:
+    """A, B, C from section 2 of an .r1cs (`raw`: a buffer of all its bytes), with `n_bound` rows after the constraints:
+    row n_constraints + s of A is wire s times 1, and those of B and C are empty.
+
+    Rows are in normal form: wires ascend, duplicates are summed, zeros are left out. where: file and section, for
+    messages. Raises MalformedFile, naming constraint and matrix, before anything of a lying size is allocated.
+    """
+    data = np.frombuffer(raw, np.uint8)
+    with _errors(where):
+        counts = _native.count_r1cs(curve, data, n_wires, n_constraints)
+
+        def fill(index: int) -> SparseMatrix:
+            bound = n_bound if index == 0 else 0
+            row_ptr = np.empty(n_constraints + n_bound + 1, np.uint64)
+            cols, coeff = (np.empty(counts[index] + bound, np.uint32) for _ in range(2))
+            n, table = _native.fill_r1cs(
+                curve, data, n_wires, n_constraints, index, row_ptr[: n_constraints + 1], cols, coeff
+            )
+            row_ptr[n_constraints:] = n
+            row_ptr[n_constraints : n_constraints + bound + 1] += np.arange(bound + 1, dtype=np.uint64)
+            cols[n : n + bound] = np.arange(bound)
+            coeff[n : n + bound] = 0  # +1
+            values = np.frombuffer(table, "<u8").astype(np.uint64).reshape(-1, 4)
+            return SparseMatrix(n_wires, row_ptr, cols[: n + bound], coeff[: n + bound], values)
+
+        with ThreadPoolExecutor(3) as threads:
+            a, b, c = threads.map(fill, range(3))
+        return a, b, c
+
+
+@contextmanager
+def _errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except _native.Malformed as error:
+        raise MalformedFile(f"{where}: {error}") from None

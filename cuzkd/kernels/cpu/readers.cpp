@@ -1,0 +1,85 @@
+// readers.cpp - cuzkd.kernels._readers: what backend/readers.py calls to take the bulk of foreign files apart. A module of
+// its own: small, without the processor's special instructions, and driven by fuzzers (tests/fuzz) through its headers.
+//
+// Contents of files are never trusted here. Every call checks its arguments, lets go of the GIL and writes into arrays
+// that the caller made.
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+
+#include "cpu/border.hpp"
+#include "cpu/readers_points.hpp"
+#include "cpu/readers_r1cs.hpp"
+
+using Name = std::string;
+using Release = nb::gil_scoped_release;
+using OutIndices = nb::ndarray<uint32_t, nb::c_contig, nb::device::cpu>;
+
+static std::optional<std::pair<size_t, Name>> decode_points_op(Name curve, Name group, Bytes raw, OutWords out) {
+    return with_group(curve, group, [&](auto g) -> std::optional<std::pair<size_t, Name>> {
+        using G = decltype(g);
+        using Format = Uncompressed<G>;
+        auto* points = vector_of<typename Format::Point>(out, "out");
+        const size_t n = out.shape(0);
+        expect(raw, "raw", {n * Format::BYTES});
+        Release nogil;
+        const size_t bad = decode_points<G>(raw.data(), points, n);
+        if (bad == NONE) return std::nullopt;
+        return std::make_pair(bad, Name(fault_text(Format::decode(raw.data() + bad * Format::BYTES, points[bad]))));
+    });
+}
+
+static nb::object encode_points_op(Name curve, Name group, Words points) {
+    return with_group(curve, group, [&](auto g) {
+        using Format = Uncompressed<decltype(g)>;
+        const auto* p = vector_of<typename Format::Point>(points, "points");
+        const size_t n = points.shape(0);
+        nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n * Format::BYTES)));
+        if (!bytes.is_valid()) throw std::bad_alloc();
+        auto* out = reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr()));  // nobody else has seen it yet
+        Release nogil;
+        encode_points<decltype(g)>(p, out, n);
+        return bytes;
+    });
+}
+
+static std::array<uint64_t, r1cs::MATRICES> count_r1cs(Name curve, Bytes raw, size_t n_wires, size_t n_constraints) {
+    expect(raw, "raw", {ANY});
+    return with_curve(curve, [&](auto c) {
+        using Fr = typename decltype(c)::Fr;
+        Release nogil;
+        return r1cs::count_terms<Fr>(raw.data(), raw.shape(0), n_wires, n_constraints);
+    });
+}
+
+// Number of entries, and the table's bytes.
+static std::pair<size_t, nb::bytes> fill_r1cs(Name curve, Bytes raw, size_t n_wires, size_t n_constraints,
+                                              size_t matrix, OutWords row_ptr, OutIndices cols, OutIndices coeff) {
+    expect(raw, "raw", {ANY});
+    expect(row_ptr, "row_ptr", {n_constraints + 1});
+    expect(cols, "cols", {ANY});
+    expect(coeff, "coeff", {cols.shape(0)});
+    if (matrix >= r1cs::MATRICES) refuse("matrix: expected 0, 1 or 2, got " + std::to_string(matrix));
+    return with_curve(curve, [&](auto c) {
+        using Fr = typename decltype(c)::Fr;
+        std::vector<Fr> table;
+        size_t entries;
+        {
+            Release nogil;
+            auto rows = r1cs::fill<Fr>(raw.data(), raw.shape(0), n_wires, n_constraints, matrix,
+                                       {row_ptr.data(), cols.data(), coeff.data(), cols.shape(0)});
+            table = rows.table();
+            entries = rows.entries();
+        }
+        return std::make_pair(entries, nb::bytes(table.data(), table.size() * sizeof(Fr)));
+    });
+}
+
+NB_MODULE(CUZKD_MODULE, m) {
+    auto a = [](const char* name) { return nb::arg(name).noconvert(); };
+    nb::exception<r1cs::Malformed>(m, "Malformed", PyExc_ValueError);
+    m.def("decode_points", &decode_points_op, a("curve"), a("group"), a("raw"), a("out"));
+    m.def("encode_points", &encode_points_op, a("curve"), a("group"), a("points"));
+    m.def("count_r1cs", &count_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"));
+    m.def("fill_r1cs", &fill_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"), a("matrix"), a("row_ptr"),
+          a("cols"), a("coeff"));
+}
