@@ -23,6 +23,36 @@ DEFAULT = "(default %(default)s)"
 POREP_CONSTRAINTS = 130_278_869  # of one partition of Filecoin's 32 GiB proof of replication
 
 
+def micro(args: argparse.Namespace) -> int:
+    from cuzkd.bench import micro
+
+    options = micro.Options(
+        curves=CURVES if args.curve == "both" else (args.curve,),
+        log_sizes=tuple(args.log_sizes),
+        parts=tuple(args.parts or micro.PARTS),
+        rounds=args.rounds,
+    )
+    return _measure(args, lambda backend: micro.run(backend, options, _say))
+
+
+def prove(args: argparse.Namespace) -> int:
+    from cuzkd.bench import prove
+
+    options = prove.Options(
+        zkey=args.zkey,
+        circuit=args.circuit,
+        state_dir=args.state_dir,
+        witness=args.witness,
+        fixtures=args.fixtures,
+        curve=args.curve,
+        sizes=tuple(args.sizes or prove.SIZES),
+        rounds=args.rounds,
+        stream=args.stream,
+        compare=not args.no_compare,
+    )
+    return _measure(args, lambda backend: prove.run(backend, options, _say))
+
+
 def porep(args: argparse.Namespace) -> int:
     from cuzkd.bench import porep
 
@@ -155,35 +185,90 @@ def seconds(text: str) -> float:
     return number
 
 
+# -- arguments -----------------------------------------------------------------------------------------------
+
+CURVES = ("bn254", "bls12_381")
+
+
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Every bench as a command below `bench`."""
     bench = commands.add_parser("bench", help="measure this machine; see cuzkd/bench/RESULTS.md")
     kinds = bench.add_subparsers(dest="kind", required=True, metavar="BENCH")
+    for work, says, arguments in (
+        (micro, "field products, transforms, sums, one by one", _micro_arguments),
+        (prove, "proofs of keys and witnesses in files, or of synthetic circuits", _prove_arguments),
+        (porep, "a stream of partitions of a PoRep-shaped circuit", _porep_arguments),
+        (transfer, "ways of getting vectors to the device, side by side", _transfer_arguments),
+        (pinning, "what page-locked memory costs to make, and in place", _pinning_arguments),
+        (campaign, "from a plain prover to this one, a step at a time", _campaign_arguments),
+        (batch, "two partitions in one launch set against one at a time", _batch_arguments),
+    ):
+        command = kinds.add_parser(work.__name__, help=says)
+        arguments(command)
+        command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
+        command.add_argument("--json", type=Path, metavar="FILE", help="the numbers")
+        command.add_argument("--markdown", type=Path, metavar="FILE", help="a section for RESULTS.md")
+        command.set_defaults(run=work)
 
-    command = kinds.add_parser("porep", help="a stream of partitions of a PoRep-shaped circuit")
+    command = kinds.add_parser("plot", help="a picture of results (pip install 'cuzkd[bench]')")
+    command.add_argument("files", type=Path, nargs="+", help="traces, or the numbers of one bench")
+    command.add_argument("--out", type=Path, required=True, metavar="PICTURE", help=".svg or .png")
+    command.add_argument("--seconds", type=seconds, help="of each trace, so much from its first kernel")
+    command.set_defaults(run=plot)
+
+
+def _micro_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--curve", choices=(*CURVES, "both"), default="both", help=DEFAULT)
+    command.add_argument(
+        "--log-sizes",
+        type=positive,
+        nargs="+",
+        default=[],
+        metavar="K",
+        help="sizes 2^K (default: 10 to 16 on a processor, 12 to 24 on a device)",
+    )
+    command.add_argument(
+        "--parts", nargs="+", default=[], metavar="PART", help="some (an unknown one lists them)"
+    )
+    _number(command, "--rounds", positive, 5, "of each, after one that is not counted; at least 2")
+
+
+def _prove_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--zkey", type=Path, metavar="FILE", help="a proving key, with --witness")
+    command.add_argument("--circuit", metavar="NAME", help="an added circuit, with --state-dir and --witness")
+    command.add_argument("--state-dir", type=Path, metavar="DIR", help="where circuits were added")
+    command.add_argument("--witness", type=Path, metavar="FILE", help=".wtns")
+    command.add_argument(
+        "--fixtures", type=Path, metavar="DIR", help="every .zkey in it that has a .wtns beside it"
+    )
+    command.add_argument(
+        "--sizes", type=positive, nargs="+", metavar="N", help="constraints of synthetic circuits"
+    )
+    command.add_argument("--curve", choices=CURVES, default="bls12_381", help=f"of those {DEFAULT}")
+    _number(command, "--rounds", positive, 9, "proofs alone, at least 2")
+    _number(command, "--stream", positive, 6, "proofs in flight together")
+    command.add_argument(
+        "--no-compare", action="store_true", help="not with groth16py, though it is installed"
+    )
+
+
+def _porep_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 16)
-    command.add_argument(
-        "--partitions", type=positive, default=10, metavar="N", help=f"of the stream {DEFAULT}"
-    )
-    command.add_argument(
-        "--ready-target", type=positive, default=2, metavar="N", help=f"synthesised ahead {DEFAULT}"
-    )
+    _number(command, "--partitions", positive, 10, "of the stream")
+    _number(command, "--ready-target", positive, 2, "synthesised ahead")
     command.add_argument("--out", type=Path, metavar="DIR", help="key, proofs, publics in snarkjs's formats")
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
-    command.set_defaults(run=porep)
 
-    command = kinds.add_parser("transfer", help="ways of getting vectors to the device, side by side")
+
+def _transfer_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 16)
     command.add_argument(
         "--regimes", nargs="+", metavar="NAME", help="some (default: all; an unknown one lists them)"
     )
-    for name, kind, default, says in (
-        ("--alone", count, 2, "partitions one at a time"),
-        ("--partitions", count, 6, "partitions in flight together"),
-        ("--in-flight", positive, 4, "how many of those at a time, at least 2"),
-        ("--distinct", positive, 2, "witnesses that differ"),
-    ):
-        command.add_argument(name, type=kind, default=default, metavar="N", help=f"{says} {DEFAULT}")
+    _number(command, "--alone", count, 2, "partitions one at a time")
+    _number(command, "--partitions", count, 6, "partitions in flight together")
+    _number(command, "--in-flight", positive, 4, "how many of those at a time, at least 2")
+    _number(command, "--distinct", positive, 2, "witnesses that differ")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
     command.add_argument(
         "--traced",
@@ -193,47 +278,35 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="of which (default: pageable zero-copy)",
     )
     command.add_argument("--log", type=Path, metavar="FILE", help="a line of JSON as each run ends")
-    command.set_defaults(run=transfer)
 
-    command = kinds.add_parser("pinning", help="what page-locked memory costs to make, and in place")
-    command.add_argument(
-        "--max-gib", type=positive, default=4, metavar="N", help=f"so much memory, at most {DEFAULT}"
-    )
+
+def _pinning_arguments(command: argparse.ArgumentParser) -> None:
+    _number(command, "--max-gib", positive, 4, "so much memory, at most")
     command.add_argument(
         "--ordinary-pages", action="store_true", help="the curve over pages that are not huge"
     )
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
-    command.set_defaults(run=pinning)
 
-    command = kinds.add_parser("campaign", help="from a plain prover to this one, a step at a time")
+
+def _campaign_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 14)
-    command.add_argument("--partitions", type=positive, default=3, metavar="N", help=f"of each run {DEFAULT}")
-    command.add_argument(
-        "--runs", type=positive, default=5, metavar="N", help=f"of each configuration, at least 2 {DEFAULT}"
-    )
+    _number(command, "--partitions", positive, 3, "of each run")
+    _number(command, "--runs", positive, 5, "of each configuration, at least 2")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
-    command.set_defaults(run=campaign)
 
-    command = kinds.add_parser("batch", help="two partitions in one launch set against one at a time")
+
+def _batch_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sizes", type=positive, nargs="+", default=[], metavar="N", help="constraints")
-    command.add_argument("--curve", choices=("bn254", "bls12_381"), default="bls12_381")
-    command.add_argument(
-        "--rounds", type=positive, default=20, metavar="N", help=f"most of them, at least 2 {DEFAULT}"
-    )
+    command.add_argument("--curve", choices=CURVES, default="bls12_381")
+    _number(command, "--rounds", positive, 20, "most of them, at least 2")
     command.add_argument("--seconds", type=seconds, default=30.0, help=f"of each size, at most {DEFAULT}")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
-    command.set_defaults(run=batch)
 
-    for command in kinds.choices.values():
-        command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
-        command.add_argument("--json", type=Path, metavar="FILE", help="the numbers")
-        command.add_argument("--markdown", type=Path, metavar="FILE", help="a section for RESULTS.md")
 
-    command = kinds.add_parser("plot", help="a picture of results (pip install 'cuzkd[bench]')")
-    command.add_argument("files", type=Path, nargs="+", help="traces, or the numbers of one bench")
-    command.add_argument("--out", type=Path, required=True, metavar="PICTURE", help=".svg or .png")
-    command.add_argument("--seconds", type=seconds, help="of each trace, so much from its first kernel")
-    command.set_defaults(run=plot)
+def _number(
+    command: argparse.ArgumentParser, name: str, kind: Callable[[str], int], default: int, says: str
+) -> None:
+    command.add_argument(name, type=kind, default=default, metavar="N", help=f"{says} {DEFAULT}")
 
 
 def _circuit(command: argparse.ArgumentParser, n_constraints: int) -> None:
@@ -244,7 +317,7 @@ def _circuit(command: argparse.ArgumentParser, n_constraints: int) -> None:
         metavar="N",
         help=f"size of the synthetic circuit, 1024 up (default {n_constraints:,}; PoRep: {POREP_CONSTRAINTS:,})",
     )
-    command.add_argument("--curve", choices=("bn254", "bls12_381"), default="bls12_381")
+    command.add_argument("--curve", choices=CURVES, default="bls12_381")
     command.add_argument(
         "--dir", type=Path, help="folder for witness files (default: in memory, if they fit)"
     )

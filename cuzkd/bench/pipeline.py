@@ -22,7 +22,7 @@ from typing import Any
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import Span
 from cuzkd.bench import timeline
-from cuzkd.bench.subject import Subject
+from cuzkd.bench.subject import Provable
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.channel import Channel
@@ -117,7 +117,7 @@ class _Flight:
 class Pipeline:
     """See the module docstring. One user at a time."""
 
-    def __init__(self, subject: Subject, setting: Setting | None = None) -> None:
+    def __init__(self, subject: Provable, setting: Setting | None = None) -> None:
         setting = setting or Setting()
         self._subject = subject
         self._flight = _Flight()
@@ -297,7 +297,7 @@ class Pipeline:
 
 
 @contextmanager
-def opened(subject: Subject, setting: Setting | None = None) -> Iterator[Pipeline]:
+def opened(subject: Provable, setting: Setting | None = None) -> Iterator[Pipeline]:
     """A pipeline for a block."""
     pipeline = Pipeline(subject, setting)
     try:

@@ -25,6 +25,7 @@ from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import auto_limit
 from cuzkd.errors import DeviceFault, NeverFits
+from cuzkd.formats.zkey import ROOT_FAMILY
 from cuzkd.groth16 import setup, verifier
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead, Proof
@@ -38,18 +39,15 @@ CONSTRAINT_BYTES = 69  # of the matrices, for each row: 68.2 at 65,000
 SETUP_BYTES = 320
 
 
-@dataclass
-class Subject:
-    """engine.residency.Openable, with witnesses. made_s: seconds that its parts took to make."""
+@dataclass(kw_only=True)
+class Provable:
+    """engine.residency.Openable, with a witness to prove. made_s: seconds that its parts took to make, or to load."""
 
     name: str
     digest: str
     backend: Backend
-    circuit: Synthetic
     key: KeyHead
     loaded: LoadedKey
-    folder: Path
-    distinct: int  # witnesses that differ; number i is number i mod distinct
     made_s: dict[str, float] = field(default_factory=dict)
 
     def load_on(self, backend: Backend) -> LoadedKey:
@@ -58,19 +56,33 @@ class Subject:
 
     @property
     def witness_bytes(self) -> int:
-        return FR_BYTES * self.circuit.n_wires
+        return FR_BYTES * self.key.arrays.n_wires
 
     @property
     def lease_bytes(self) -> int:
         """Of host memory that a partition holds when z, a, b and c are made."""
         return _lease_bytes(self.backend, self.key.arrays)
 
+    def witness(self, number: int) -> Path:
+        """The file of witness `number`."""
+        raise NotImplementedError
+
     def require_valid(self, proof: Proof, publics: list[int], whose: str) -> None:
-        """Raises DeviceFault unless this proof verifies, and fails for another first public input."""
+        """Raises DeviceFault unless this proof verifies, and fails for another first public input, if there is one."""
         vk = self.key.vk
-        other = [(publics[0] + 1) % CURVES[vk.curve].r, *publics[1:]]
-        if not verifier.verify(vk, proof, publics) or verifier.verify(vk, proof, other):
+        other = [(value + 1) % CURVES[vk.curve].r for value in publics[:1]] + publics[1:]
+        forged = bool(publics) and verifier.verify(vk, proof, other)
+        if not verifier.verify(vk, proof, publics) or forged:
             raise DeviceFault(f"{whose}: a proof does not verify")
+
+
+@dataclass(kw_only=True)
+class Subject(Provable):
+    """Of a synthetic circuit. distinct: witnesses that differ; number i is number i mod distinct."""
+
+    circuit: Synthetic
+    folder: Path
+    distinct: int
 
     def witness(self, number: int) -> Path:
         """The file of witness `number`, written if it is not there."""
@@ -111,7 +123,17 @@ def make(
         made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
         name = f"synthetic-{n_constraints}-{curve}"
         try:
-            yield Subject(name, key.vk.digest(), backend, circuit, key, loaded, Path(place), distinct, made_s)
+            yield Subject(
+                name=name,
+                digest=key.vk.digest(),
+                backend=backend,
+                key=key,
+                loaded=loaded,
+                made_s=made_s,
+                circuit=circuit,
+                folder=Path(place),
+                distinct=distinct,
+            )
         finally:
             loaded.close()
 
@@ -120,7 +142,7 @@ def _require_room(circuit: Synthetic, backend: Backend, holding: int) -> int:
     """Bytes of host memory that are left for others. Raises NeverFits."""
     shape = KeyShape(
         curve=circuit.curve,
-        root_family=setup.ROOT_FAMILY,
+        root_family=ROOT_FAMILY,
         reduction="circom",
         log_domain=(circuit.n_constraints + circuit.n_public).bit_length(),
         n_wires=circuit.n_wires,

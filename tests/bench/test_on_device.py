@@ -1,8 +1,12 @@
 """The comparison on a real device, small. Runs with `pytest -m gpu` where there is one."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from cuzkd.bench import pinning, transfer
+from cuzkd.backend import cpu
+from cuzkd.bench import micro, pinning, prove, transfer, trials
 from cuzkd.bench.regimes import REGIMES
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
 
@@ -52,3 +56,28 @@ def test_making_and_locking(gpu):
     assert [made["way"] for made in report.numbers["making"]][-1] == "cudaHostAlloc"
     assert len(report.numbers["curve"]) == 6
     assert all(point["register_s"] > 0 and point["unregister_s"] > 0 for point in report.numbers["curve"])
+
+
+def test_every_operation_alone(gpu):
+    """Those that a device does, both curves; the points are those of the processor."""
+    report = micro.run(gpu, micro.Options(log_sizes=(6, 10), rounds=2), print)
+    cells = report.numbers["cells"]
+    assert {cell["part"] for cell in cells} == set(micro.PARTS) - {"points"}
+    assert all(cell["median_s"] > 0 for cell in cells)
+
+
+@pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+def test_points_of_a_sum_are_those_of_the_processor(gpu, curve):
+    bench = trials.of(gpu)
+    for group in ("g1", "g2"):
+        points = bench._bases(curve, group, 32)
+        expected = cpu.fixed_base_mul(curve, group, trials.scalars(curve, 32, "random"))
+        with gpu.gpu.guard():
+            assert np.array_equal(gpu.gpu.compute.get(points, expected.shape), expected)
+
+
+def test_a_proof_of_a_file(gpu):
+    folder = Path(__file__).parent.parent / "vectors" / "edge_pub100"
+    files = prove.Options(zkey=folder / "circuit.zkey", witness=folder / "circuit.wtns", rounds=2, stream=2)
+    (circuit,) = prove.run(gpu, files, print).numbers["circuits"]
+    assert circuit["device_bytes"] > 0 and "h2d" in circuit["phases_s"][0]

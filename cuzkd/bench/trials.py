@@ -1,0 +1,242 @@
+"""One operation, once, timed: on the processor by the clock, on a device by its events. For `cuzkd bench micro`.
+
+Both classes have the same methods. Each prepares operands where the operation finds them in a proof (on a device: in
+its memory) and returns a `Trial`, which runs it once and says how many seconds that took. Operands are random and
+full-size unless they are scalars of another kind; which values they have decides nothing else.
+
+On a device what counts runs from an event before the first kernel to one after the last, so short operations show
+the time that Python takes to launch them (8 us a kernel). What the host adds to a sum, combining some dozen points,
+is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from cuzkd.backend import cpu
+from cuzkd.backend.protocol import U64, Backend, SparseMatrix
+from cuzkd.curves.params import CURVES
+from cuzkd.formats.zkey import ROOT_FAMILY
+
+Trial = Callable[[], float]
+FR_BYTES = 32
+_SEED = 1  # the same operands in every run
+
+
+def elements(modulus: int, n: int) -> U64:
+    """n numbers below it, random, as limbs; all but those that begin with its highest limb are possible."""
+    words = (modulus.bit_length() + 63) // 64
+    out = np.random.default_rng(_SEED).integers(0, 1 << 64, (n, words), np.uint64)
+    out[:, -1] %= np.uint64(modulus >> (64 * (words - 1)))
+    return out
+
+
+def scalars(curve: str, n: int, kind: str) -> U64:
+    """CANONICAL [n, 4]. kind: "random" or one of those below."""
+    if kind == "random":
+        return elements(CURVES[curve].r, n)
+    most = {"bits": 2, "bytes": 256}[kind]
+    out = np.zeros((n, 4), np.uint64)
+    out[:, 0] = np.random.default_rng(_SEED).integers(0, most, n, np.uint64)
+    return out
+
+
+class Trials(Protocol):
+    """The operations. fld: "fr" or "fq"; n: items, a power of two for transforms; vectors are in Montgomery form."""
+
+    how: str  # how time is taken, for people
+
+    def product(self, curve: str, fld: str, n: int) -> Trial:
+        """n products, element by element."""
+
+    def transform(self, curve: str, n: int) -> Trial:
+        """One transform."""
+
+    def quotient(self, curve: str, n: int, reduction: str) -> Trial:
+        """The scalars of the H sum from a and b."""
+
+    def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
+        """A multi-scalar sum over n distinct points that are there already."""
+
+    def multiples(self, curve: str, group: str, n: int) -> Trial:
+        """n multiples of the generator."""
+
+    def rows(self, curve: str, matrix: SparseMatrix, z: U64) -> Trial:
+        """matrix . z"""
+
+    def check(self, curve: str, group: str, n: int) -> Trial | None:
+        """Are n points on their curve and of order r? None where that is not done."""
+
+
+class OnHost:
+    """All threads of the native pool; the clock around the call, which allocates what it returns."""
+
+    how = "clock around the call, all threads; transforms and quotients copy their operands first"
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._points: dict[tuple[str, str], U64] = {}
+
+    def product(self, curve: str, fld: str, n: int) -> Trial:
+        modulus = CURVES[curve].r if fld == "fr" else CURVES[curve].q
+        a = elements(modulus, n)
+        return _clocked(self._backend.field_op, curve, fld, "mul", a, a[::-1].copy())
+
+    def transform(self, curve: str, n: int) -> Trial:
+        return _clocked(self._backend.ntt, curve, elements(CURVES[curve].r, n), ROOT_FAMILY)
+
+    def quotient(self, curve: str, n: int, reduction: str) -> Trial:
+        a = elements(CURVES[curve].r, n)
+        return _clocked(self._backend.quotient, curve, a, a, ROOT_FAMILY, reduction)
+
+    def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
+        return _clocked(
+            self._backend.msm, curve, group, self._bases(curve, group, n), scalars(curve, n, kind)
+        )
+
+    def multiples(self, curve: str, group: str, n: int) -> Trial:
+        return _clocked(cpu.fixed_base_mul, curve, group, scalars(curve, n, "random"))
+
+    def rows(self, curve: str, matrix: SparseMatrix, z: U64) -> Trial:
+        out = np.empty((matrix.n_rows, 4), np.uint64)
+        return _clocked(cpu.spmv_into, curve, matrix, z, out, 0, matrix.n_rows)
+
+    def check(self, curve: str, group: str, n: int) -> Trial:
+        return _clocked(cpu.check_points, curve, group, self._bases(curve, group, n), True)
+
+    def _bases(self, curve: str, group: str, n: int) -> U64:
+        """n points, made once for the largest n that was asked for."""
+        found = self._points.get((curve, group))
+        if found is None or len(found) < n:
+            found = self._points[curve, group] = cpu.fixed_base_mul(curve, group, scalars(curve, n, "random"))
+        return found[:n]
+
+
+def _clocked(work: Callable[..., Any], *args: Any) -> Trial:
+    def trial() -> float:
+        began = time.perf_counter()
+        work(*args)
+        return time.perf_counter() - began
+
+    return trial
+
+
+class OnDevice:
+    """The kernels of backend/cuda*.py on its compute lane, operands in device memory."""
+
+    how = "CUDA events around the kernels, operands in device memory; transforms in the kernels' own order"
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._gpu = backend.gpu
+        self._lane = backend.gpu.compute
+        self._points: dict[tuple[str, str], tuple[int, Any]] = {}
+
+    def product(self, curve: str, fld: str, n: int) -> Trial:
+        """Two operands are read from device memory, and the product is written there."""
+        from cuzkd.backend import cuda_ops, nvrtc
+
+        a = self._put(elements(CURVES[curve].r if fld == "fr" else CURVES[curve].q, n))
+        module, op = nvrtc.Module("fields", curve, field=fld), cuda_ops.FIELD_OPS.index("mul")
+        out = self._scratch(a.nbytes)
+        grid = -(-n // 256)
+        return self._timed(
+            lambda: self._lane.launch(module, "field_op", grid, 256, op, a, a, out, np.uint64(n))
+        )
+
+    def transform(self, curve: str, n: int) -> Trial:
+        """Natural order in, reversed out."""
+        vector = self._put(elements(CURVES[curve].r, n))
+        log_n = n.bit_length() - 1
+        transforms = self._transforms(curve, log_n)
+        return self._timed(lambda: transforms._network("ntt_down", vector.address, log_n, 1))
+
+    def quotient(self, curve: str, n: int, reduction: str) -> Trial:
+        a = elements(CURVES[curve].r, n)
+        vectors = self._put(np.stack([a, a, a]))
+        log_n = n.bit_length() - 1
+        transforms = self._transforms(curve, log_n, reduction)
+        return self._timed(lambda: transforms.quotient(vectors.address, log_n, reduction))
+
+    def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
+        from cuzkd.backend.cuda_msm import Query
+
+        query = Query("sum", group, self._bases(curve, group, n))
+        values = self._put(scalars(curve, n, kind))
+        sums = self._backend.sums(curve, self._lane)
+        return self._timed(
+            lambda: sums.run([values], n, [query], lambda phase: None, lambda query, plan, points: None)
+        )
+
+    def multiples(self, curve: str, group: str, n: int) -> Trial:
+        with self._gpu.guard():
+            table = self._multiples(curve, group)
+        values = self._put(scalars(curve, n, "random"))
+        return self._timed(lambda: table.of(values.address, n))
+
+    def rows(self, curve: str, matrix: SparseMatrix, z: U64) -> Trial:
+        from cuzkd.backend.cuda_rows import DeviceMatrix
+
+        with self._gpu.guard():
+            there = DeviceMatrix.of(curve, matrix, self._gpu.put_resident)
+        witness, out = self._put(z), self._scratch(FR_BYTES * matrix.n_rows)
+        return self._timed(lambda: there.multiply(self._lane, witness, out.address))
+
+    def check(self, curve: str, group: str, n: int) -> None:
+        """Points are checked by the processor, when a key is added."""
+
+    def _timed(self, work: Callable[[], Any]) -> Trial:
+        from cuzkd.backend.cuda_spans import Clock
+
+        def trial() -> float:
+            with self._gpu.guard():
+                anchor, clock = self._gpu.anchor(), Clock(self._lane)
+                clock.begin()
+                kept = work()
+                clock.mark("trial")
+                clock.last.synchronize()
+                del kept
+                (span,) = clock.spans(anchor, 0, 1)
+                return span.seconds
+
+        return trial
+
+    def _put(self, array: U64) -> Any:
+        with self._gpu.guard():
+            return self._lane.put(array)
+
+    def _scratch(self, nbytes: int) -> Any:
+        with self._gpu.guard():
+            return self._lane.scratch(nbytes)
+
+    def _transforms(self, curve: str, log_n: int, reduction: str = "circom") -> Any:
+        transforms = self._backend.transforms(curve, ROOT_FAMILY)
+        with self._gpu.guard():
+            transforms.prepare(log_n, reduction)
+        return transforms
+
+    def _multiples(self, curve: str, group: str) -> Any:
+        from cuzkd.backend import cuda_setup
+
+        return cuda_setup._Multiples(self._lane, curve, group)
+
+    def _bases(self, curve: str, group: str, n: int) -> Any:
+        """At least n points, made on the device once for the largest n that was asked for."""
+        size, found = self._points.get((curve, group), (0, None))
+        if size < n:
+            self._points.pop((curve, group), None)
+            values = self._put(scalars(curve, n, "random"))
+            with self._gpu.guard():
+                found = self._multiples(curve, group).of(values.address, n)
+                self._lane.synchronize()
+            self._points[curve, group] = n, found
+        return found
+
+
+def of(backend: Backend) -> Trials:
+    """The ones for a backend."""
+    return OnDevice(backend) if backend.name == "cuda" else OnHost(backend)
