@@ -16,7 +16,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -154,21 +153,28 @@ def _dump(value: Any) -> str:
 
 
 def _load(text: str | bytes, where: str) -> Any:
-    _require_shallow(text, where)
     try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        _require_shallow(text, where)
         return json.loads(text)
-    except ValueError as error:  # no JSON, no UTF-8, or a number of too many digits
+    except ValueError as error:  # no UTF-8, no JSON, or a number of too many digits
         raise MalformedFile(f"{where}: is not JSON: {error}") from error
 
 
-def _require_shallow(text: str | bytes, where: str) -> None:
+# Strings are passed over whole: a bracket in one must not make up for a bracket outside.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
+
+
+def _require_shallow(text: str, where: str) -> None:
     """The parser recurses in C: nested deeply enough, a text ends the process where a library (py_ecc does) has raised
     Python's limit of recursion.
     """
-    brackets = re.findall(rb"[][{}]", text) if isinstance(text, bytes) else re.findall(r"[][{}]", text)
-    steps = (1 if bracket in ("[", "{", b"[", b"{") else -1 for bracket in brackets)
-    if max(accumulate(steps), default=0) > MAX_DEPTH:
-        raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if depth > MAX_DEPTH:
+            raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
 
 
 def _kind(value: Any) -> str:

@@ -1,0 +1,67 @@
+"""Every field of every format made to lie: each lie is refused in words of its own, or harmless, and costs little."""
+
+import resource
+import tracemalloc
+
+import pytest
+from hostile import answers
+from hostile.other_targets import NAMES, TARGETS, target
+from hostile.targets import BYTES_PER_BYTE, SPARE_BYTES
+
+from cuzkd.errors import CuzkdError
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", TARGETS)
+def test_every_lie_is_answered(format, tmp_path):
+    """With one of the rows that its map has for that field; and every row of the format's table answers something."""
+    targets = [target(format, name) for name in TARGETS[format]]
+    wrong, used, told = [], set(), 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for attacked in targets:
+        path = tmp_path / f"lie{attacked.suffix}"
+        for lie in attacked.lies():
+            path.write_bytes(lie.data)
+            told += 1
+            try:
+                answer = attacked.answer(path)
+            except Exception as error:  # what no reader may raise, and what no reader may accept
+                wrong.append(f"{attacked.name}: {lie.what}: {type(error).__name__}: {error}")
+                continue
+            used.add(answer)
+            if answer not in lie.answers:
+                wrong.append(
+                    f"{attacked.name}: {lie.what}: {answer!r}, expected one of {sorted(lie.answers)}"
+                )
+    assert not wrong, f"{len(wrong)} of {told}:\n" + "\n".join(wrong)
+    idle = targets[0].table.keys() - used
+    assert not idle, f"{told} lies were told, and none was answered by {sorted(idle)}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 256 << 10  # KiB
+    print(f"{format}: {told} lies, {len(used)} kinds of answer")
+
+
+@pytest.mark.parametrize(("format", "name"), NAMES)
+def test_no_lie_makes_a_reader_allocate(format, name, tmp_path):
+    """What reading allocates is bounded by what the file holds, not by what it claims."""
+    attacked = target(format, name)
+    path = tmp_path / f"lie{attacked.suffix}"
+    for lie in attacked.lies():
+        path.write_bytes(lie.data)
+        tracemalloc.start()
+        try:
+            attacked.read(path)
+        except CuzkdError:
+            pass
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        bound = BYTES_PER_BYTE * len(lie.data) + SPARE_BYTES
+        assert peak < bound, f"{lie.what}: {peak} bytes allocated for a file of {len(lie.data)}"
+
+
+@pytest.mark.parametrize(("format", "name"), NAMES)
+def test_the_honest_file_is_read(format, name, tmp_path):
+    attacked = target(format, name)
+    path = tmp_path / f"honest{attacked.suffix}"
+    path.write_bytes(attacked.data)
+    assert attacked.answer(path) == answers.SAME
