@@ -5,27 +5,30 @@
 Numbers are little-endian.
 
 Problem: every number in such a file may lie, and other readers then crash, hang, or make proofs from zeros.
-Design: the file is mapped read-only, the table of sections is walked once against the *file's* length, and
-nothing is allocated from a number that the file's length does not bear out. A reader then asks for sections
-by id, with the size that its own header implies. Writers of the format put the sections in different orders
-(a fresh `snarkjs groth16 setup` and a contributed key differ), so order means nothing; duplicates and bytes
-after the last section are refused.
-Life of data: `Container` holds the map; views handed out keep it alive; pages are read when touched. A file
-that somebody shortens while it is mapped faults the process, so only files that we own, or an operator's key
-in the process that imports it, may come this way.
+Design: the table of sections is walked once against the *file's* length, and nothing is allocated from a number
+that the file's length does not bear out. A reader then asks for sections by id, with the size that its own header
+implies. Writers of the format put the sections in different orders (a fresh `snarkjs groth16 setup` and a
+contributed key differ), so order means nothing; duplicates and bytes after the last section are refused.
+Life of data: a `Container` holds the open file; a section's bytes are read when asked for, whole or in part, and
+belong to whoever asked. Only where the file is ours is it mapped instead, and views of it are windows.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from types import TracebackType
 
-from cuzkd.errors import InvalidInput, MalformedFile
+from cuzkd.errors import MalformedFile
+from cuzkd.formats.files import (
+    FileBytes,
+    MappedFile,
+    RawFile,
+    map_file,  # noqa: F401  (until circuits.keyfile does without)
+    written_whole,
+)
 
 _FILE_HEAD = struct.Struct("<4sII")
 _SECTION_HEAD = struct.Struct("<IQ")
@@ -48,110 +51,83 @@ class Section:
 
 
 class Container:
-    """A mapped container file whose table of sections has been checked against the file's length."""
+    """An open container file whose table of sections has been checked against the file's length."""
 
-    def __init__(
-        self,
-        path: Path,
-        version: int,
-        sections: Mapping[int, Section],
-        names: Mapping[int, str],
-        data: FileBytes,
-    ):
-        self.path = path
-        self.version = version
+    def __init__(self, file: FileBytes, sections: Mapping[int, Section], names: Mapping[int, str]):
+        self.path = file.path
         self.sections = sections
         self._names = names
-        self._map = data
+        self._file = file
 
-    def require(self, section_id: int) -> Section:
-        """The section of that id. Raises MalformedFile when the file has none."""
+    def require(self, section_id: int, expected_bytes: int | None = None, because: str = "") -> Section:
+        """The section of that id. Raises MalformedFile when there is none, or when its size is not expected_bytes."""
         if section_id not in self.sections:
             named = Section(section_id, self._names.get(section_id, ""), 0, 0)
             raise MalformedFile(f"{self.path}: {named} is missing; found {sorted(self.sections)}")
-        return self.sections[section_id]
-
-    def view(self, section_id: int, expected_bytes: int | None = None, because: str = "") -> memoryview:
-        """Read-only bytes of a section, not copied. A size other than expected_bytes raises MalformedFile."""
-        section = self.require(section_id)
+        section = self.sections[section_id]
         if expected_bytes is not None and section.size != expected_bytes:
             why = f" ({because})" if because else ""
             raise MalformedFile(
                 f"{self.path}: {section}: expected {expected_bytes} bytes{why}, found {section.size}"
             )
-        return memoryview(self._map)[section.offset : section.offset + section.size]
+        return section
+
+    def where(self, section_id: int) -> str:
+        """File and section, for messages."""
+        return f"{self.path}: {self.require(section_id)}"
+
+    def view(self, section_id: int, expected_bytes: int | None = None, because: str = "") -> memoryview:
+        """All bytes of a section, read-only. Raises as `require`, and MalformedFile when the file has shrunk."""
+        section = self.require(section_id, expected_bytes, because)
+        return self._file.read(section.offset, section.size)
+
+    def part(self, section_id: int, begin: int, nbytes: int) -> memoryview:
+        """Bytes [begin, begin + nbytes) of a section, fewer where it ends, read-only."""
+        section = self.require(section_id)
+        begin = min(begin, section.size)
+        return self._file.read(section.offset + begin, min(nbytes, section.size - begin))
 
     def close(self) -> None:
-        """Unmap. Raises BufferError while a view, or an array made from one, is alive."""
-        self._map.close()
+        """Let go of the file. Raises BufferError while it is mapped and a view, or an array made from one, is alive."""
+        self._file.close()
 
-
-class SmallFile(bytes):
-    """The bytes of a small file, with a map's manners. Views of it may outlive close()."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def __enter__(self) -> SmallFile:
+    def __enter__(self) -> Container:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
-FileBytes = mmap.mmap | SmallFile
-# Up to here a file is read: unmapping interrupts all processors of the process, which costs more than the copy.
-SMALL_BYTES = 64 << 10
-
-
-def map_file(path: Path) -> FileBytes:
-    """Map a regular file read-only (a small one is read). Raises InvalidInput when it cannot be opened,
-    MalformedFile when it is empty.
-    """
-    try:
-        # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path}: cannot be opened: {getattr(error, 'strerror', error)}") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidInput(f"{path}: is not a regular file")
-        if status.st_size == 0:
-            raise MalformedFile(f"{path}: file is empty")
-        if status.st_size <= SMALL_BYTES:
-            return SmallFile(os.read(descriptor, SMALL_BYTES))
-        return mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
-
-
 def open_container(
-    path: str | os.PathLike[str], magic: bytes, version: int, names: Mapping[int, str]
+    path: str | os.PathLike[str],
+    magic: bytes,
+    version: int,
+    names: Mapping[int, str],
+    *,
+    mapped: bool = False,
 ) -> Container:
-    """Map a file and check its frame: magic, version, and that its sections fill it exactly, each id once.
+    """Open a file and check its frame: magic, version, and that its sections fill it exactly, each id once.
 
-    names: what the format calls each section, for messages. Raises MalformedFile, InvalidInput.
+    names: what the format calls each section, for messages. mapped: for files that nobody else may shorten. Raises
+    MalformedFile, InvalidInput.
     """
-    path = Path(path)
-    data = map_file(path)
+    file = MappedFile(path) if mapped else RawFile(path)
     try:
-        found_version, sections = _walk(path, data, magic, version, names)
+        return Container(file, _walk(file, magic, version, names), names)
     except BaseException:
-        data.close()
+        file.close()
         raise
-    return Container(path, found_version, sections, names, data)
 
 
-def _walk(
-    path: Path, data: FileBytes, magic: bytes, version: int, names: Mapping[int, str]
-) -> tuple[int, dict[int, Section]]:
-    length = len(data)
+def _walk(file: FileBytes, magic: bytes, version: int, names: Mapping[int, str]) -> dict[int, Section]:
+    path, length = file.path, file.size
     if length < _FILE_HEAD.size:
         raise MalformedFile(
             f"{path}: expected at least {_FILE_HEAD.size} bytes of file header, found {length}: file is cut"
         )
-    found_magic, found_version, count = _FILE_HEAD.unpack_from(data, 0)
+    found_magic, found_version, count = _FILE_HEAD.unpack(bytes(file.read(0, _FILE_HEAD.size)))
     if found_magic != magic:
         raise MalformedFile(f"{path}: expected magic {magic!r}, found {found_magic!r}")
     if found_version != version:
@@ -167,7 +143,7 @@ def _walk(
                 f"{path}: header claims {count} sections, file ends at byte {length} before the header "
                 f"of number {index + 1}: file is cut"
             )
-        section_id, size = _SECTION_HEAD.unpack_from(data, at)
+        section_id, size = _SECTION_HEAD.unpack(bytes(file.read(at, _SECTION_HEAD.size)))
         at += _SECTION_HEAD.size
         section = Section(section_id, names.get(section_id, ""), at, size)
         if section_id in sections:
@@ -181,25 +157,28 @@ def _walk(
         at += size
     if at != length:
         raise MalformedFile(f"{path}: {length - at} bytes after the last of {count} sections")
-    return found_version, sections
+    return sections
 
 
 def write_container(
     path: str | os.PathLike[str],
     magic: bytes,
     version: int,
-    sections: Iterable[tuple[int, Sequence[bytes | memoryview]]],
+    sections: Iterable[tuple[int, Iterable[bytes | memoryview]]],
 ) -> None:
-    """Write a container; each section's bytes are given as pieces. The file appears under its name only when
-    whole.
+    """Write a container; each section's bytes come in pieces, which are taken one at a time.
+
+    The file appears under its name only when it is whole and on the disk; when a piece cannot be had, nothing stays.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
     table = list(sections)
-    with open(partial, "wb") as file:
+    with written_whole(path) as file:
         file.write(_FILE_HEAD.pack(magic, version, len(table)))
         for section_id, pieces in table:
-            file.write(_SECTION_HEAD.pack(section_id, sum(memoryview(piece).nbytes for piece in pieces)))
+            head = file.tell()
+            file.write(_SECTION_HEAD.pack(section_id, 0))
             for piece in pieces:
                 file.write(piece)
-    os.replace(partial, path)
+            end = file.tell()
+            file.seek(head)
+            file.write(_SECTION_HEAD.pack(section_id, end - head - _SECTION_HEAD.size))
+            file.seek(end)

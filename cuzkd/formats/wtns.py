@@ -7,7 +7,8 @@ public inputs, private inputs, internal wires. Other provers read a cut witness 
 invalid proof; here each way to be wrong has its own error. This module checks the frame and the header only.
 That each value is below r, and that wire 0 is one, is checked where the values are copied
 (`backend.cpu.copy_witness`), in native threads.
-Life of data: the values are a window of the mapped file, closed by whoever opened it; nothing is copied here.
+Life of data: the values are a window of the mapped file, closed by whoever opened it; nothing is copied here. Maps
+are for the daemon's own spool files: a map of a file that somebody shortens faults.
 """
 
 from __future__ import annotations
@@ -78,29 +79,26 @@ def map(path: str | os.PathLike[str]) -> WitnessFile:
     """Map a witness file and check frame, header and lengths. Raises MalformedFile, InvalidWitness,
     InvalidInput.
     """
-    container = iden3.open_container(path, MAGIC, VERSION, NAMES)
+    container = iden3.open_container(path, MAGIC, VERSION, NAMES, mapped=True)
     try:
         header = _header(container)
-        values = container.view(
-            VALUES, header.n_wires * N8, because=f"{header.n_wires} values of {N8} bytes by the header"
-        )
+        return WitnessFile(header, container.view(VALUES), container)
     except BaseException:
         container.close()
         raise
-    return WitnessFile(header, values, container)
 
 
 def read_header(path: str | os.PathLike[str]) -> WitnessHeader:
-    """The checked header of a witness file; its values are not touched."""
-    with map(path) as witness:
-        return witness.header
+    """The checked header of a witness file, anybody's: its values are not touched, and nothing is mapped."""
+    with iden3.open_container(path, MAGIC, VERSION, NAMES) as container:
+        return _header(container)
 
 
 def _header(container: iden3.Container) -> WitnessHeader:
+    """Section 1, and that section 2 is as long as it says."""
     section = container.require(HEADER)
-    with container.view(HEADER) as view:
-        head = bytes(view[: 4 + N8 + 4])
-    where = f"{container.path}: {section}"
+    head = bytes(container.part(HEADER, 0, 4 + N8 + 4))
+    where = container.where(HEADER)
     if len(head) < 4:
         raise MalformedFile(f"{where}: expected {4 + N8 + 4} bytes, found {section.size}")
     (n8,) = struct.unpack_from("<I", head)
@@ -115,6 +113,7 @@ def _header(container: iden3.Container) -> WitnessHeader:
     (n_wires,) = struct.unpack_from("<I", head, 4 + N8)
     if n_wires == 0:
         raise MalformedFile(f"{where}: expected at least the constant wire, found 0 values")
+    container.require(VALUES, n_wires * N8, because=f"{n_wires} values of {N8} bytes by the header")
     return WitnessHeader(container.path, curve, n_wires)
 
 
@@ -130,3 +129,12 @@ def write(path: str | os.PathLike[str], curve: str, values: Iterable[int]) -> No
         pieces.append(value.to_bytes(N8, "little"))
     head = struct.pack("<I", N8) + r.to_bytes(N8, "little") + struct.pack("<I", len(pieces))
     iden3.write_container(path, MAGIC, VERSION, [(HEADER, [head]), (VALUES, [b"".join(pieces)])])
+
+
+def head(curve: str, n_wires: int) -> bytes:
+    """All of a witness file that comes before its n_wires x 32 bytes of values: for whoever streams them."""
+    section = (
+        struct.pack("<I", N8) + names.scalar_prime(curve).to_bytes(N8, "little") + struct.pack("<I", n_wires)
+    )
+    frame = struct.pack("<4sII", MAGIC, VERSION, 2) + struct.pack("<IQ", HEADER, len(section))
+    return frame + section + struct.pack("<IQ", VALUES, n_wires * N8)

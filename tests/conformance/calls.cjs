@@ -2,7 +2,8 @@
 // {"value": ...} or {"error": text}, in the same order. Called by snarkjs.py beside this file.
 //
 //   node calls.cjs NODE_MODULES < calls.json
-//   call: {"do": "verify", "vkey", "publics", "proof"} | {"do": "prove", "zkey", "wtns"} (paths) | {"do": "vkey", "zkey"}
+//   call: {"do": "verify", "vkey", "publics", "proof"} | {"do": "prove", "zkey", "wtns"} (paths) | {"do": "vkey", "zkey"} |
+//         {"do": "r1cs", "r1cs"} | {"do": "check", "r1cs", "wtns"}
 const path = require("path");
 const fs = require("fs");
 
@@ -12,6 +13,8 @@ const answers = {
   verify: (c) => snarkjs.groth16.verify(c.vkey, c.publics, c.proof),
   prove: (c) => snarkjs.groth16.prove(c.zkey, c.wtns),
   vkey: (c) => snarkjs.zKey.exportVerificationKey(c.zkey),
+  r1cs: (c) => snarkjs.r1cs.exportJson(c.r1cs),
+  check: (c) => snarkjs.wtns.check(c.r1cs, c.wtns),
 };
 
 async function main() {

@@ -8,7 +8,7 @@
 // a million distinct coefficients, or three.
 // Design: one walk that checks all it passes, given a visitor; nobody reads a term that it has not checked. A first
 // visitor counts, for the caller to make arrays of that size; a second one fills them. Rows come out in normal form:
-// wires ascend, each once, no coefficient zero. Writers emit them so, and only other rows are sorted and merged.
+// wires ascend, each once, no coefficient zero. Most lie so in the file; the others are sorted and merged.
 //
 // Plain memory in, plain memory out: no Python here, so that a fuzzer can drive it.
 #pragma once
