@@ -1,0 +1,105 @@
+"""A circuit's own witness calculator: the .wasm that circom makes, from signals to a .wtns file.
+
+Problem. The witness must be the one that circom computes, or the key's constraints do not hold; so circom's program
+is run, not imitated. Elsewhere parallel calls of one instance mix up their witnesses, and a wrong number of values
+yields a witness of nonsense. Design. The module is compiled once and kept; each job has an instance of its own, in a
+sandbox (calculator_sandbox) with limits. Two interfaces are known, each a file: circom 2 and circom 1; which one it is
+the exports tell. Prime and number of wires are asked for at once, so that a calculator of another circuit is refused
+before it sees any input.
+
+Life of data: signals (inputs.parse) in, the file's head, then blocks of wires out; when the job's instance is gone,
+its memory is unmapped. Range and constant wire are checked where every witness is: when the prover copies it.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import wasmtime
+
+from cuzkd.circuits import calculator_sandbox as sandbox
+from cuzkd.circuits.calculator_circom1 import Circom1
+from cuzkd.circuits.calculator_circom2 import Circom2
+from cuzkd.circuits.calculator_sandbox import Box, Limits
+from cuzkd.circuits.inputs import Signals
+from cuzkd.errors import InvalidWitness, MalformedFile
+from cuzkd.formats import names, wtns
+
+MAX_WIRES = 1 << 28  # above every circuit: the number must fit into memory, and is bounded by nothing else
+DEFAULT_LIMITS = Limits()
+
+__all__ = ["Calculator", "Limits"]
+
+
+class Calculator:
+    """A compiled calculator. curve, n_wires: of the witnesses that it makes. interface: e.g. "circom 2.2.3".
+
+    wasm: the module. limits: of one calculation. cache: settings of wasmtime's cache, "" for none. where: how errors
+    name it. Raises MalformedFile when it is no circom calculator over a curve of ours, InvalidInput when asking it
+    exceeds the limits. Threads must not share one: wasmtime hands errors of callbacks on through one place.
+    """
+
+    def __init__(
+        self,
+        wasm: bytes,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        cache: str = "",
+        where: str = "witness calculator",
+    ) -> None:
+        self._engine = sandbox.engine(cache)
+        self._limits = limits
+        self._where = where
+        self._module = sandbox.compile_module(self._engine, wasm, where)
+        self._kind = _interface(self._module, where)
+        self._kind.require(self._module, where)
+        run = self._run()
+        version = run.version()
+        if version[0] not in (1, 2):
+            raise MalformedFile(f"{where}: made by circom {version[0]}, expected 1 or 2")
+        self.interface = "circom " + (".".join(map(str, version)) if version[0] > 1 else "1")
+        prime = run.prime()
+        curve = names.by_scalar_prime(prime)
+        if curve is None:
+            raise MalformedFile(
+                f"{where}: expected the prime r of {names.KNOWN}, found {prime or 'another size'}"
+            )
+        self.curve = curve
+        self.n_wires = run.n_wires()
+        if not 0 < self.n_wires <= MAX_WIRES:
+            raise MalformedFile(f"{where}: claims {self.n_wires} wires, expected 1 to {MAX_WIRES}")
+
+    def require_fits(self, name: str, curve: str, n_wires: int) -> None:
+        """Raise InvalidWitness unless its witnesses have the curve and the length of a circuit."""
+        if (self.curve, self.n_wires) != (curve, n_wires):
+            raise InvalidWitness(
+                f"{self._where}: expected {n_wires} wires over {curve} (circuit {name}), "
+                f"found {self.n_wires} over {self.curve}"
+            )
+
+    def calculate(self, signals: Signals, out: BinaryIO) -> None:
+        """Write the witness for these inputs as a whole .wtns file.
+
+        Raises InvalidInput: signals that are not the circuit's or not of their sizes, a trap, a limit exceeded;
+        UnsatisfiedWitness: a failed assertion, named by its place in the circuit. Then `out` holds nothing of use.
+        """
+        run = self._run()
+        run.feed(signals)
+        out.write(wtns.head(self.curve, self.n_wires))
+        for block in run.wires(self.n_wires):
+            out.write(block)
+
+    def _run(self) -> Circom1 | Circom2:
+        return self._kind(Box(self._engine, self._limits, self._where), self._module)
+
+
+def _interface(module: wasmtime.Module, where: str) -> type[Circom1] | type[Circom2]:
+    """Which of the two it is. Raises MalformedFile when neither."""
+    there = sandbox.exports_of(module)
+    if "getVersion" in there:
+        return Circom2
+    if there & {"getFrLen", "getPRawPrime", "getNVars"}:
+        return Circom1
+    raise MalformedFile(
+        f"{where}: exports neither getVersion nor getFrLen: it is no witness calculator of circom"
+    )
