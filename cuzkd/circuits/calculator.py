@@ -53,19 +53,18 @@ class Calculator:
         self._module = sandbox.compile_module(self._engine, wasm, where)
         self._kind = _interface(self._module, where)
         self._kind.require(self._module, where)
-        run = self._run()
-        version = run.version()
+        with self._box() as box:
+            run = self._kind(box, self._module)
+            version, prime, self.n_wires = run.version(), run.prime(), run.n_wires()
         if version[0] not in (1, 2):
             raise MalformedFile(f"{where}: made by circom {version[0]}, expected 1 or 2")
         self.interface = "circom " + (".".join(map(str, version)) if version[0] > 1 else "1")
-        prime = run.prime()
         curve = names.by_scalar_prime(prime)
         if curve is None:
             raise MalformedFile(
                 f"{where}: expected the prime r of {names.KNOWN}, found {prime or 'another size'}"
             )
         self.curve = curve
-        self.n_wires = run.n_wires()
         if not 0 < self.n_wires <= MAX_WIRES:
             raise MalformedFile(f"{where}: claims {self.n_wires} wires, expected 1 to {MAX_WIRES}")
 
@@ -83,14 +82,15 @@ class Calculator:
         Raises InvalidInput: signals that are not the circuit's or not of their sizes, a trap, a limit exceeded;
         UnsatisfiedWitness: a failed assertion, named by its place in the circuit. Then `out` holds nothing of use.
         """
-        run = self._run()
-        run.feed(signals)
-        out.write(wtns.head(self.curve, self.n_wires))
-        for block in run.wires(self.n_wires):
-            out.write(block)
+        with self._box() as box:
+            run = self._kind(box, self._module)
+            run.feed(signals)
+            out.write(wtns.head(self.curve, self.n_wires))
+            for block in run.wires(self.n_wires):
+                out.write(block)
 
-    def _run(self) -> Circom1 | Circom2:
-        return self._kind(Box(self._engine, self._limits, self._where), self._module)
+    def _box(self) -> Box:
+        return Box(self._engine, self._limits, self._where)
 
 
 def _interface(module: wasmtime.Module, where: str) -> type[Circom1] | type[Circom2]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, TypeVar
 
 import wasmtime
@@ -101,7 +102,11 @@ def _is(kind: Any, signature: Signature | None) -> bool:
 
 
 class Box:
-    """One job's instances, within limits. Everything that runs inside is run through `guard`."""
+    """One job's instances, within limits. Everything that runs inside is run through `guard`.
+
+    A context manager: its end unmaps the memories. (Left alone they would stay: wasmtime's table of callbacks holds
+    whoever's methods are called back.)
+    """
 
     def __init__(self, of: wasmtime.Engine, limits: Limits, where: str) -> None:
         self.engine = of
@@ -113,6 +118,14 @@ class Box:
             memory_size=limits.memory_bytes, instances=2, memories=2, tables=4, table_elements=1 << 20
         )
         self.store.set_fuel(limits.fuel)
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.store.close()
 
     def memory(self, pages: int) -> wasmtime.Memory:
         """A memory for a module that imports one; larger only if it grows it."""

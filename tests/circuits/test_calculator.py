@@ -1,5 +1,7 @@
 """Witness calculators: equal to circom's own runtimes, and no program gets out, on, or away with a lie."""
 
+import contextlib
+import gc
 import io
 import itertools
 import json
@@ -11,6 +13,7 @@ from circuits import wats
 
 from cuzkd.circuits import inputs
 from cuzkd.circuits.calculator import Calculator, Limits
+from cuzkd.circuits.calculator_sandbox import Box
 from cuzkd.errors import InvalidInput, InvalidWitness, MalformedFile, UnsatisfiedWitness
 from cuzkd.formats import wtns
 
@@ -147,7 +150,7 @@ def test_circom1_elements_in_all_their_forms(buffer):
     ],
 )
 def test_circom1_reports(code, error, says):
-    report = f"(call $error (i32.const {code}) (i32.const 0) (i32.const 0) (i32.const 1024) (i32.const 1064) (i32.const 200))"
+    report = f"(call $error {' '.join(f'(i32.const {n})' for n in (code, 0, 0, 1024, 1064, 200))})"
     with pytest.raises(error, match=says) as caught:
         run(wats.circom1(on_set=report), {"x": SECRET, "y": [1, 2]})
     assert str(SECRET) not in str(caught.value) and "somebody" not in str(caught.value)
@@ -298,6 +301,18 @@ def test_blocks_of_many_values():
     )
     values = [(i * 0x9E3779B97F4A7C15) % wats.PRIME for i in range(n)]
     assert run(wasm, {"a": values}, Limits(64 << 20, 10**9)) == [1, *values]
+
+
+def test_nothing_of_a_calculation_stays():
+    for wasm, document in (
+        (wats.circom2(), {"a": [1, 2]}),
+        (wats.circom1(buffer=False), {"x": 1, "y": [2, 3]}),
+        (wats.circom2(on_set=LOOP), {"a": [1, 2]}),
+    ):
+        with contextlib.suppress(InvalidInput):
+            run(wasm, document)
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if isinstance(thing, Box)]
 
 
 def test_the_cache_of_compiled_modules(tmp_path):
