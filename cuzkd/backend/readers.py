@@ -1,4 +1,5 @@
-"""The bulk of foreign files, taken apart by native code: points of bellman's files, constraints of an .r1cs.
+"""The bulk of foreign files, taken apart by native code: points of bellman's files, constraints of an .r1cs,
+coefficients of a .zkey.
 
 Problem: gigabytes of points in another form, hundreds of megabytes of constraints of no fixed length, and all of it
 may lie. Whole-array operations are too slow for the first and cannot express the second.
@@ -10,7 +11,7 @@ Life: arrays in, arrays out; nothing is kept.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from cuzkd.backend.protocol import U64, SparseMatrix
 from cuzkd.errors import MalformedFile
 
 _native: Any = importlib.import_module("cuzkd.kernels._readers")
-TERM_BYTES = 36  # of a term in an .r1cs: u32 wire, 32 bytes coefficient
+COEFFICIENT_BYTES = 44  # of an entry in a .zkey
 
 
 def decode_points(curve: str, group: str, raw: Any, out: U64) -> tuple[int, str] | None:
@@ -72,6 +73,43 @@ def r1cs_matrices(
         with ThreadPoolExecutor(3) as threads:
             a, b, c = threads.map(fill, range(3))
         return a, b, c
+
+
+def zkey_matrices(
+    curve: str, blocks: Callable[[], Iterator[memoryview]], n_wires: int, domain: int, where: str
+) -> tuple[SparseMatrix, SparseMatrix]:
+    """A and B from the entries in section 4 of a .zkey, each with as many rows as the largest row index says.
+
+    blocks: begins a reading of all entries, whole ones in each block; it is called twice. Entries may come in any
+    order; within a row they keep theirs. where: file and section, for messages. Raises MalformedFile, naming the entry,
+    for an index or a coefficient out of bounds (rows: below `domain`), or when the second reading differs.
+    """
+    entries = _native.Coefficients(curve)
+    counts = np.zeros((2, domain), np.uint64)
+
+    def each_block(use: Callable[..., None], *arguments: Any) -> None:
+        first = 0
+        for block in blocks():
+            use(np.frombuffer(block, np.uint8), first, n_wires, *arguments)
+            first += len(block) // COEFFICIENT_BYTES
+
+    with _errors(where):
+        each_block(entries.count, counts)
+        used = np.flatnonzero(counts.any(axis=0))
+        n_rows = int(used[-1]) + 1 if len(used) else 0
+        row_ptr = np.zeros((2, n_rows + 1), np.uint64)
+        np.cumsum(counts[:, :n_rows], axis=1, out=row_ptr[:, 1:])
+        del counts
+        (cols_a, coeff_a), (cols_b, coeff_b) = (
+            (np.empty(int(n), np.uint32), np.empty(int(n), np.uint32)) for n in row_ptr[:, -1]
+        )
+        following = row_ptr[:, :-1].copy()
+        each_block(entries.place, following, cols_a, coeff_a, cols_b, coeff_b)
+    if not np.array_equal(following, row_ptr[:, 1:]):
+        raise MalformedFile(f"{where}: the file changes while it is read")
+    table = np.frombuffer(entries.distinct(), "<u8").astype(np.uint64).reshape(-1, 4)
+    a = SparseMatrix(n_wires, row_ptr[0], cols_a, coeff_a, table)
+    return a, SparseMatrix(n_wires, row_ptr[1], cols_b, coeff_b, table)
 
 
 @contextmanager

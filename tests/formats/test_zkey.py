@@ -1,8 +1,11 @@
 """Proving keys: snarkjs's are read whole and written to the letter; one that lies is refused in its own words."""
 
+import dataclasses
+import os
 import resource
 import struct
 import time
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +30,7 @@ from hypothesis import strategies as st
 from cuzkd.curves import params
 from cuzkd.errors import CuzkdError, InvalidInput, InvalidKey, MalformedFile
 from cuzkd.formats import coefficients, snarkjs, zkey
+from cuzkd.groth16.keys import QUERIES, StreamedKey
 
 SHAPES = {  # curve, wires, public, constraints, log_domain
     "edge_nopub": ("bn254", 3, 0, 1, 1),
@@ -86,6 +90,10 @@ def test_order_of_sections_and_extra_ones_mean_nothing(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def pieces(section):
+    return lambda begin, nbytes: memoryview(section)[begin : begin + nbytes], len(section)
+
+
 def test_rows_of_real_coefficients():
     """Against a reading entry by entry: the same sums for a witness, also when entries come in any order."""
     section = bytes(sections_of(SMALL)[4])
@@ -101,7 +109,7 @@ def test_rows_of_real_coefficients():
         np.random.default_rng(1).permutation(np.array(entries, dtype="V44")).tolist()
     )
     for data in (section, shuffled):
-        for index, m in enumerate(coefficients.read(memoryview(data), "x", "bn254", 201, 101, 256)):
+        for index, m in enumerate(coefficients.read(*pieces(data), "x", "bn254", 201, 101, 256)):
             assert m.row_ptr.dtype == np.uint64 and m.cols.dtype == m.coeff.dtype == np.uint32
             values = [int.from_bytes(row.tobytes(), "little") * undo % r for row in m.table]
             assert values[:2] == [1, r - 1] and len(set(values)) == len(values)
@@ -111,16 +119,6 @@ def test_rows_of_real_coefficients():
                 for begin, end in pairwise(ends)
             ]
             assert got == [value % r for value in wanted[index]]
-
-
-def test_distinct_values_that_share_a_word():
-    """Values made so that the sorting word is the same for different rows."""
-    x, y = (int(v) for v in coefficients._SPREAD[:2])
-    a = [y, 0, 5, 6]
-    b = [0, x, 5, 6]
-    values = np.array([a, b, a, [1, 1, 1, 1]], dtype=np.uint64)
-    table, index = coefficients._distinct(values)
-    assert len(table) == 3 and np.array_equal(table[index], values)
 
 
 def change(section, at, fmt, value):
@@ -179,7 +177,7 @@ LIES = [
         f"expected the prime r of bn254, whose q it names, found {BN.r - 2}",
     ),
     ("r of the other", number(2, R, BLS.r), InvalidKey, "expected the prime r of bn254"),
-    ("header cut", cut(2, 4), MalformedFile, r"expected 660 bytes on bn254, found 656"),
+    ("header cut", cut(2, 4), MalformedFile, r"section 2 .*: expected 660 bytes \(on bn254\), found 656"),
     (
         "wires + 1",
         change(2, N_WIRES, "<I", 202),
@@ -250,7 +248,7 @@ LIES = [
     ("row huge", entry(3, 1, 2**32 - 1), MalformedFile, "entry 3: expected a row index below 256"),
     ("wire = wires", entry(0, 2, 201), MalformedFile, "entry 0: expected a wire index below 201, found 201"),
     ("wire huge", entry(0, 2, 2**32 - 1), MalformedFile, "entry 0: expected a wire index below 201"),
-    ("value r", coefficient(5, BN.r), MalformedFile, "entry 5: coefficient is not below r of bn254"),
+    ("value r", coefficient(5, BN.r), MalformedFile, "entry 5: coefficient is not below r"),
     ("value 2^256 - 1", coefficient(396, 2**256 - 1), MalformedFile, "entry 396: coefficient is not below r"),
     ("a row beyond", entry(396, 1, 201), InvalidKey, "the last 102 rows do not bind"),
     ("a public row doubled", entry(396, 1, 199), InvalidKey, "do not bind"),
@@ -281,7 +279,7 @@ def test_too_few_rows_for_the_public_wires(tmp_path):
         + coefficients.twice_montgomery("bn254", 1).tobytes()
     )
     with pytest.raises(InvalidKey, match=r"expected at least 2 rows \(1 public values\), found 1"):
-        coefficients.read(memoryview(section), "x", "bn254", 2, 1, 2)
+        coefficients.read(*pieces(section), "x", "bn254", 2, 1, 2)
 
 
 @pytest.mark.parametrize("part", [0, 1, 50, 0.1, 0.5, 0.9, -500, -1])
@@ -334,8 +332,8 @@ def test_no_changed_head_is_accepted_silently(at, flip, tmp_path_factory):
         return
     good = zkey.read(SMALL)
     a, b = (
-        coefficients.write(key.constraints.a, key.constraints.b),
-        coefficients.write(good.constraints.a, good.constraints.b),
+        list(coefficients.write(key.constraints.a, key.constraints.b)),
+        list(coefficients.write(good.constraints.a, good.constraints.b)),
     )
     # A changed coefficient may be a valid one of another circuit, and is read as such, never dropped.
     assert LAST_ID <= at < LAST_ID + 4 or a != b, at
@@ -348,3 +346,114 @@ def test_junk_raises_nothing_else(data, keep, tmp_path_factory):
     path.write_bytes(SMALL_BYTES[:keep] + data)
     with pytest.raises(CuzkdError):
         zkey.read(path)
+
+
+# -- keys that come in blocks --------------------------------------------------------------------------------
+
+
+def same(key, other):
+    return key.digest() == other.digest()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_key_in_blocks(name, tmp_path, monkeypatch):
+    """Blocks of a few points each: together the key, any number of times, and written without ever being whole."""
+    path = VECTORS / name / "circuit.zkey"
+    whole = zkey.read(path)
+    monkeypatch.setattr(zkey, "BLOCK_BYTES", 7 * 192 + 5)
+    monkeypatch.setattr(coefficients, "ENTRIES_AT_ONCE", 13)
+    monkeypatch.setattr(coefficients, "_ROWS_AT_ONCE", 11)
+    key = zkey.open(path)
+    assert isinstance(key, StreamedKey)
+    for query in QUERIES:
+        blocks = list(key.blocks(query))
+        assert all(1 <= len(block) <= 21 for block in blocks)
+        assert all(block.dtype == np.uint64 and block.flags.aligned for block in blocks)
+        assert sum(map(len, blocks)) == len(getattr(whole.arrays, query))
+    assert same(key.load(), whole) and same(key.load(), whole)
+    zkey.write(tmp_path / "a", key)
+    zkey.write(tmp_path / "b", whole)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert same(zkey.read(tmp_path / "a"), whole)
+
+
+def copy_of(name, tmp_path):
+    path = tmp_path / "k.zkey"
+    path.write_bytes((VECTORS / name / "circuit.zkey").read_bytes())
+    return path
+
+
+def test_what_is_replaced_or_deleted_is_read_on(tmp_path):
+    path = copy_of("merkle_1k", tmp_path)
+    whole, key = zkey.read(path), zkey.open(path)
+    other = tmp_path / "other"
+    other.write_bytes((VECTORS / "merkle_1k_bls12381" / "circuit.zkey").read_bytes())
+    os.replace(other, path)
+    assert same(key.load(), whole)
+    path.unlink()
+    assert same(key.load(), whole)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100_000, 700_000, 1_300_000])
+def test_what_is_shortened_is_refused(keep, tmp_path):
+    """A map of it would have ended the process."""
+    path = copy_of("merkle_1k", tmp_path)
+    key = zkey.open(path)
+    os.truncate(path, keep)
+    with pytest.raises(
+        MalformedFile, match=r"k\.zkey: file is cut: it had 1357928 bytes .* while being read"
+    ):
+        key.load()
+
+
+def test_coefficients_that_change_between_two_readings():
+    """The second reading is believed no more than the first."""
+    section = bytearray(sections_of(SMALL)[4])
+    n_blocks = 0
+
+    def part(begin, nbytes):
+        nonlocal n_blocks
+        n_blocks += nbytes > 4
+        if n_blocks == 2:
+            struct.pack_into("<I", section, 4 + 4, 5)  # entry 0 is in another row now
+        return memoryview(bytes(section))[begin : begin + nbytes]
+
+    with pytest.raises(MalformedFile, match="x: the file changes while it is read"):
+        coefficients.read(part, len(section), "x", "bn254", 201, 101, 256)
+
+
+def test_a_file_is_closed_with_its_key():
+    before = len(os.listdir("/proc/self/fd"))
+    key = zkey.open(VECTORS / "merkle_1k" / "circuit.zkey")
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del key
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_opening_reads_no_points():
+    tracemalloc.start()
+    key = zkey.open(VECTORS / "merkle_1k" / "circuit.zkey")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert key.arrays.n_wires == 3023 and peak < 700_000  # section 4 alone has 270 kB, the points 1 MB
+
+
+def test_blocks_that_are_not_what_they_claim(tmp_path):
+    key = zkey.open(SMALL)
+    short = dataclasses.replace(
+        key, queries=dict(key.queries) | {"l_g1": lambda: iter([np.zeros((3, 2, 4), np.uint64)])}
+    )
+    with pytest.raises(InvalidKey, match="l_g1: expected 99 points, its blocks hold 3"):
+        zkey.write(tmp_path / "k", short)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_keys_are_not_written(tmp_path):
+    key = zkey.read(SMALL)
+    for change in ({"reduction": "bellman"}, {"root_family": 7}):
+        other = dataclasses.replace(key, arrays=dataclasses.replace(key.arrays, **change))
+        with pytest.raises(
+            InvalidKey, match=r"a \.zkey holds keys of the circom reduction on root family 5, not"
+        ):
+            zkey.write(tmp_path / "k", other)
+    assert not list(tmp_path.iterdir())

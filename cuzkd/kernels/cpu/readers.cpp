@@ -6,9 +6,12 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 
+#include <variant>
+
 #include "cpu/border.hpp"
 #include "cpu/readers_points.hpp"
 #include "cpu/readers_r1cs.hpp"
+#include "cpu/readers_zkey.hpp"
 
 using Name = std::string;
 using Release = nb::gil_scoped_release;
@@ -74,12 +77,73 @@ static std::pair<size_t, nb::bytes> fill_r1cs(Name curve, Bytes raw, size_t n_wi
     });
 }
 
+// The entries of a .zkey on their way into matrices: counted, then placed, with the table that A and B
+// share.
+struct Coefficients {
+    using Bn = Distinct<Bn254::Fr>;
+    using Bls = Distinct<Bls12_381::Fr>;
+    std::variant<Bn, Bls> table;
+
+    explicit Coefficients(Name curve)
+        : table(with_curve(curve, [](auto c) -> std::variant<Bn, Bls> {
+              using Fr = typename decltype(c)::Fr;
+              Fr r2;
+              for (int i = 0; i < Fr::N; ++i) r2.v[i] = Fr::Params::r2(i);  // 1, twice Montgomery
+              return Distinct<Fr>(r2);
+          })) {}
+
+    // Calls f with the table and the number of entries of a block.
+    template <class Call>
+    auto on(const Bytes& raw, Call f) {
+        expect(raw, "raw", {ANY});
+        return std::visit([&](auto& t) {
+            using Fr = typename std::remove_reference_t<decltype(t.values)>::value_type;
+            constexpr size_t bytes = zkey::Entry<Fr>::BYTES;
+            if (raw.shape(0) % bytes) refuse("raw: expected whole entries of " + std::to_string(bytes) + " bytes");
+            Release nogil;
+            f(t, raw.shape(0) / bytes);
+        }, table);
+    }
+
+    void count(Bytes raw, size_t first, size_t n_wires, OutWords counts) {
+        expect(counts, "counts", {zkey::MATRICES, ANY});
+        on(raw, [&](auto& t, size_t n) {
+            using Fr = typename std::remove_reference_t<decltype(t.values)>::value_type;
+            zkey::count<Fr>(raw.data(), n, first, counts.shape(1), n_wires, counts.data());
+        });
+    }
+
+    // next: uint64[2, n_rows], where the next entry of each row goes; moved on.
+    void place(Bytes raw, size_t first, size_t n_wires, OutWords next, OutIndices cols_a, OutIndices coeff_a,
+               OutIndices cols_b, OutIndices coeff_b) {
+        expect(next, "next", {zkey::MATRICES, ANY});
+        const size_t n_rows = next.shape(1);
+        auto checked = [&](size_t matrix, const OutIndices& cols, const OutIndices& coeff) {
+            expect(cols, "cols", {ANY});
+            expect(coeff, "coeff", {cols.shape(0)});
+            return zkey::Place{next.data() + matrix * n_rows, cols.data(), coeff.data(), cols.shape(0)};
+        };
+        const std::array<zkey::Place, zkey::MATRICES> places{checked(0, cols_a, coeff_a), checked(1, cols_b, coeff_b)};
+        on(raw, [&](auto& t, size_t n) { zkey::place(raw.data(), n, first, n_rows, n_wires, t, places); });
+    }
+
+    nb::bytes distinct() const {
+        return std::visit([](const auto& t) { return nb::bytes(t.values.data(), t.values.size() * 32); }, table);
+    }
+};
+
 NB_MODULE(CUZKD_MODULE, m) {
     auto a = [](const char* name) { return nb::arg(name).noconvert(); };
-    nb::exception<r1cs::Malformed>(m, "Malformed", PyExc_ValueError);
+    nb::exception<Malformed>(m, "Malformed", PyExc_ValueError);
     m.def("decode_points", &decode_points_op, a("curve"), a("group"), a("raw"), a("out"));
     m.def("encode_points", &encode_points_op, a("curve"), a("group"), a("points"));
     m.def("count_r1cs", &count_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"));
     m.def("fill_r1cs", &fill_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"), a("matrix"), a("row_ptr"),
           a("cols"), a("coeff"));
+    nb::class_<Coefficients>(m, "Coefficients")
+        .def(nb::init<Name>(), a("curve"))
+        .def("count", &Coefficients::count, a("raw"), a("first"), a("n_wires"), a("counts"))
+        .def("place", &Coefficients::place, a("raw"), a("first"), a("n_wires"), a("next"), a("cols_a"),
+             a("coeff_a"), a("cols_b"), a("coeff_b"))
+        .def("distinct", &Coefficients::distinct);
 }

@@ -16,19 +16,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cpu/readers_table.hpp"
 #include "curves.cuh"
 
 namespace r1cs {
-
-// What is wrong and where in the section, in words for people.
-struct Malformed : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 constexpr size_t COUNT_BYTES = 4, WIRE_BYTES = 4, MATRICES = 3;
 
@@ -103,70 +97,12 @@ std::array<uint64_t, MATRICES> count_terms(const uint8_t* raw, size_t size, size
     return counts;
 }
 
-// Each distinct coefficient once, in the order of first appearance after +1 and -1: SparseMatrix.table, but canonical.
-// Open addressing, at most half full. The keys of the hash are random, so that no file can be made to collide: eight
-// 32-bit words times 64-bit keys, of which the high bits are a strongly universal family (Lemire, Kaser, "Strongly
-// universal string hashing is fast", 2014).
-template <class Fr>
-class Distinct {
-public:
-    Distinct() {
-        std::random_device entropy;
-        for (uint64_t& key : keys_) key = uint64_t(entropy()) << 32 | entropy();
-        Fr one = Fr::zero();
-        one.v[0] = 1;
-        values = {one, one.neg()};
-        rehash(10);
-    }
-
-    std::vector<Fr> values;
-
-    uint32_t index_of(const Fr& value) {
-        if (value == values[0]) return 0;
-        if (value == values[1]) return 1;
-        for (size_t slot = hash(value);; slot = (slot + 1) & (slots_.size() - 1)) {
-            if (slots_[slot] == EMPTY) {
-                if (values.size() == EMPTY) throw Malformed("more than 2^32 - 1 distinct coefficients");
-                values.push_back(value);
-                slots_[slot] = static_cast<uint32_t>(values.size() - 1);
-                if (2 * values.size() > slots_.size()) rehash(log_slots_ + 1);
-                return static_cast<uint32_t>(values.size() - 1);
-            }
-            if (values[slots_[slot]] == value) return slots_[slot];
-        }
-    }
-
-private:
-    static constexpr uint32_t EMPTY = ~uint32_t(0);
-    static constexpr size_t WORDS = sizeof(Fr) / 4;
-
-    size_t hash(const Fr& value) const {
-        uint64_t sum = keys_[WORDS];
-        for (int i = 0; i < Fr::N; ++i)
-            sum += keys_[2 * i] * static_cast<uint32_t>(value.v[i]) + keys_[2 * i + 1] * (value.v[i] >> 32);
-        return sum >> (64 - log_slots_);
-    }
-    void rehash(int log_slots) {
-        log_slots_ = log_slots;
-        slots_.assign(size_t(1) << log_slots, EMPTY);
-        for (size_t i = 2; i < values.size(); ++i) {
-            size_t slot = hash(values[i]);
-            while (slots_[slot] != EMPTY) slot = (slot + 1) & (slots_.size() - 1);
-            slots_[slot] = static_cast<uint32_t>(i);
-        }
-    }
-
-    uint64_t keys_[WORDS + 1];
-    int log_slots_ = 0;
-    std::vector<uint32_t> slots_;
-};
-
 // One matrix, compressed by row, into arrays of the caller: row_ptr of n_constraints + 1, cols and coeff of `capacity`.
 template <class Fr>
 class Rows {
 public:
     Rows(uint64_t* row_ptr, uint32_t* cols, uint32_t* coeff, size_t capacity)
-        : row_ptr_(row_ptr), cols_(cols), coeff_(coeff), capacity_(capacity) {
+        : row_ptr_(row_ptr), cols_(cols), coeff_(coeff), capacity_(capacity), distinct_(plain_one()) {
         row_ptr_[0] = 0;
     }
 
@@ -191,6 +127,11 @@ public:
     }
 
 private:
+    static Fr plain_one() {
+        Fr one = Fr::zero();
+        one.v[0] = 1;
+        return one;
+    }
     void put(uint32_t wire, const Fr& value) {
         if (value.is_zero()) return;
         if (used_ == capacity_) throw Malformed("more terms than were counted: the bytes change while they are read");
