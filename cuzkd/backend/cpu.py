@@ -121,7 +121,9 @@ def fixed_base_mul(curve: str, group: str, scalars: U64) -> U64:
 def check_points(curve: str, group: str, points: U64, subgroup: bool = False) -> int:
     """First point with a coordinate >= q, off the curve, or (subgroup) not of order r; -1 when all are good.
 
-    Infinity (all zero) is good. The order is checked by a product with r: about 0.1 ms a point.
+    Infinity (all zero) is good. The order of few points is checked by a product with r, about 0.1 ms each; of many by
+    random sums (kernels/cpu/subgroup.hpp), some microseconds each: a point of another order is then missed with
+    probability at most 2^-64, and a good one never called bad.
     """
     return int(_native.check_points(curve, group, points, subgroup))
 
@@ -198,7 +200,7 @@ class CpuRun:
             _native.msm(key.curve, group, bases, scalars, first, out)
             return out
 
-        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family)
+        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction)
         witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z)
         quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a)
         sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
@@ -275,9 +277,9 @@ class CpuBackend:
         _native.ntt(curve, out, root_family, inverse, np.frombuffer(words, np.uint64).reshape(1, 4))
         return out
 
-    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int, reduction: str = "circom") -> U64:
         h = a.copy()
-        _native.quotient(curve, h, b.copy(), np.empty_like(h), root_family)
+        _native.quotient(curve, h, b.copy(), np.empty_like(h), root_family, reduction)
         return h
 
     def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:
@@ -295,8 +297,6 @@ def check_key(key: KeyArrays) -> None:
     """Shapes must agree with the counts before native code sees them; raises InvalidKey."""
     if key.n_rows > key.domain:
         raise InvalidKey(f"n_rows: {key.n_rows} rows do not fit into a domain of {key.domain}")
-    if key.reduction != "circom":
-        raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")
     expected = {
         "a_g1": (key.n_wires, "g1"),
         "b_g1": (key.n_wires, "g1"),

@@ -114,7 +114,7 @@ class CudaBackend:
         """Compile what a proof with such a key runs and make its domain's tables, so that no proof waits for them."""
         self.warm_up(key.curve)
         with self.gpu.guard():
-            self.transforms(key.curve, key.root_family).prepare(key.log_domain)
+            self.transforms(key.curve, key.root_family).prepare(key.log_domain, key.reduction)
 
     def load_key(self, key: KeyArrays) -> CudaKey:
         """Prepared, too. InvalidKey when its shapes disagree, Exhausted when the device has too little memory left."""
@@ -212,13 +212,13 @@ class CudaBackend:
         with self.gpu.guard():
             return self.transforms(curve, root_family).transform(values, inverse, shift)
 
-    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int, reduction: str = "circom") -> U64:
         with self.gpu.guard():
             n, lane = len(a), self.gpu.compute
             vectors = lane.scratch(3 * n * FR_BYTES)
             for i, part in enumerate((a, b)):
                 lane.copy_in(vectors.address + i * n * FR_BYTES, np.ascontiguousarray(part))
-            self.transforms(curve, root_family).quotient(vectors.address, n.bit_length() - 1)
+            self.transforms(curve, root_family).quotient(vectors.address, n.bit_length() - 1, reduction)
             return lane.get(vectors, (n, 4))
 
     def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:

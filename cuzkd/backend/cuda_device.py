@@ -129,13 +129,13 @@ class Lane:
             kind = cupy.cuda.runtime.memcpyHostToDevice
             cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, self.stream.ptr)
 
-    def copy_out(self, address: int, buffer: Buffer, nbytes: int) -> None:
-        """The buffer's first bytes to host memory. Asynchronous where that is page-locked."""
-        if nbytes > buffer.nbytes:
-            raise ValueError(f"{nbytes} bytes asked of a buffer of {buffer.nbytes}")
+    def copy_out(self, address: int, buffer: Buffer, nbytes: int, offset: int = 0) -> None:
+        """Bytes of the buffer from `offset` on to host memory. Asynchronous where that is page-locked."""
+        if not 0 <= offset <= buffer.nbytes - nbytes:
+            raise ValueError(f"{nbytes} bytes from {offset} on asked of a buffer of {buffer.nbytes}")
         if nbytes:
             kind = cupy.cuda.runtime.memcpyDeviceToHost
-            cupy.cuda.runtime.memcpyAsync(address, buffer.address, nbytes, kind, self.stream.ptr)
+            cupy.cuda.runtime.memcpyAsync(address, buffer.address + offset, nbytes, kind, self.stream.ptr)
 
     def put(self, array: np.ndarray[Any, Any]) -> Buffer:
         """A host array (of any kind) as a device buffer."""
@@ -144,10 +144,10 @@ class Lane:
         self.copy_in(buffer.address, array)
         return buffer
 
-    def get(self, buffer: Buffer, shape: tuple[int, ...]) -> U64:
-        """What a buffer holds once this lane is through."""
+    def get(self, buffer: Buffer, shape: tuple[int, ...], offset: int = 0) -> U64:
+        """What a buffer holds, from byte `offset` on, once this lane is through."""
         out = np.empty(shape, np.uint64)
-        self.copy_out(out.ctypes.data, buffer, out.nbytes)
+        self.copy_out(out.ctypes.data, buffer, out.nbytes, offset)
         self.synchronize()
         return out
 

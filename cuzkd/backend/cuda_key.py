@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from math import prod
 
 from cuzkd.backend.cuda_device import Buffer, Device
 from cuzkd.backend.cuda_rows import DeviceMatrix
-from cuzkd.backend.protocol import KeyShape
+from cuzkd.backend.protocol import U64, KeyShape
+from cuzkd.curves.params import CURVES
+from cuzkd.errors import Unavailable
 
 QUERIES = ("h_g1", "l_g1", "a_g1", "b_g1", "b_g2")
 
@@ -37,6 +40,17 @@ class CudaKey:
         self.resident_bytes = self._points_bytes
         with self._device.guard():
             self._device.free_unused()
+
+    def read(self, query: str, begin: int, count: int) -> U64:
+        """At most `count` points of a query from number `begin` on, [n, *point]; none behind its end."""
+        if not self.bases:
+            raise Unavailable(f"{query}: the key has been closed")
+        limbs = CURVES[self.shape.curve].fq_limbs
+        point = (2, 2, limbs) if query == "b_g2" else (2, limbs)
+        nbytes, buffer = 8 * prod(point), self.bases[query]
+        n = max(0, min(count, buffer.nbytes // nbytes - begin))
+        with self._device.guard():
+            return self._device.compute.get(buffer, (n, *point), begin * nbytes)
 
     def close(self) -> None:
         """Give the device memory back. Idempotent; a run in flight on it must have ended."""

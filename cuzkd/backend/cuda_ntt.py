@@ -1,6 +1,6 @@
 """Transforms and the quotient on the device: tables, passes, and the order of steps.
 
-Problem: a proof needs six transforms of one size over two sets of constants (twiddles, coset powers), and
+Problem: a proof needs six or seven transforms of one size over two sets of constants (twiddles, coset powers), and
 none of the constants should be made, or fetched from the host, while it waits.
 Design: `Transforms` belongs to a lane, a curve and a root family. It keeps the two twiddle tables of
 kernels/ntt.cuh at the largest size asked for so far (a smaller domain reads a prefix) and, per domain, the
@@ -17,7 +17,7 @@ import numpy as np
 from cuzkd import errors
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
-from cuzkd.backend.protocol import U64
+from cuzkd.backend.protocol import REDUCTIONS, U64
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
@@ -62,16 +62,20 @@ class Transforms:
         self._module = nvrtc.Module("ntt", curve)
         self._tables: tuple[Buffer, Buffer] | None = None  # down, up
         self._log_table = -1
-        self._cosets: dict[int, Powers] = {}
+        self._there: dict[int, Powers] = {}  # by log n: coefficients to the odd coset w_2n <w>
+        self._back: dict[int, Powers] = {}  # and back, over X^n - 1
 
-    def prepare(self, log_n: int) -> None:
+    def prepare(self, log_n: int, reduction: str) -> None:
         """Make the tables that quotient() needs for a domain of 2^log_n, if they are not there yet."""
         self._prepare_twiddles(log_n)
-        if log_n not in self._cosets:
-            n_inverse = pow(1 << log_n, -1, self._r)
-            self._cosets[log_n] = self._powers(
-                self._curve.root_of_unity(self._family, log_n + 1), log_n, n_inverse
-            )
+        r, n = self._r, 1 << log_n
+        root = self._curve.root_of_unity(self._family, log_n + 1)
+        if log_n not in self._there:
+            self._there[log_n] = self._powers(root, log_n, pow(n, -1, r))
+        if reduction == "bellman" and log_n not in self._back:
+            # X^n - 1 is -2 on all of the coset. Over R: such a factor makes Montgomery values CANONICAL.
+            factor = pow(-2 * n << 64 * limbs.FR_LIMBS, -1, r)
+            self._back[log_n] = self._powers(pow(root, -1, r), log_n, factor)
 
     def _prepare_twiddles(self, log_n: int) -> None:
         if log_n > self._log_table:
@@ -80,23 +84,31 @@ class Transforms:
             self._tables = self._twiddles(pow(root, -1, self._r), bits), self._twiddles(root, bits)
             self._log_table = log_n
 
-    def quotient(self, vectors: int, log_n: int, with_c: bool = False) -> None:
-        """The circom quotient scalars of a, b, c at `vectors`, one after another, 2^log_n rows each.
+    def quotient(self, vectors: int, log_n: int, reduction: str, with_c: bool = False) -> None:
+        """The scalars of the H sum from a, b, c at `vectors`, one after another, 2^log_n rows each.
 
-        Leaves h_i = (A B - C)(w_2n^(2i+1)) in a's place, CANONICAL. Six transforms. with_c: c is there; else there is
-        room for it, and it is made here as a o b.
+        Leaves them in a's place, as Backend.quotient says. Six transforms, and the way back from the coset for
+        bellman's. with_c: c is there; else there is room for it, and it is made here as a o b.
         """
-        self.prepare(log_n)
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"reduction: expected one of {', '.join(REDUCTIONS)}, got '{reduction}'")
+        self.prepare(log_n, reduction)
         n = 1 << log_n
         a, b, c = (np.uint64(vectors + i * n * FR_BYTES) for i in range(3))
         if not with_c:
             self._launch("pointwise", blocks(n, 256), 256, a, b, c, np.uint64(n))
         self._network("ntt_down", vectors, log_n, 3)
-        coset = self._cosets[log_n]
+        there = self._there[log_n]
         grid = (blocks(n, 256), 3)
-        self._launch("scale_reversed", grid, 256, a, coset.low, coset.high, coset.split, log_n)
+        self._launch("scale_reversed", grid, 256, a, there.low, there.high, there.split, log_n)
         self._network("ntt_up", vectors, log_n, 3)
-        self._launch("quotient", blocks(n, 256), 256, a, b, c, np.uint64(n))
+        if reduction == "circom":
+            self._launch("quotient", blocks(n, 256), 256, a, b, c, np.uint64(n))
+            return
+        back = self._back[log_n]
+        self._launch("numerator", blocks(n, 256), 256, a, b, c, np.uint64(n))
+        self._network("ntt_down", int(c), log_n, 1)
+        self._launch("reorder", blocks(n, 256), 256, c, a, back.low, back.high, back.split, log_n, 1)
 
     def transform(self, values: U64, inverse: bool, shift: int | None) -> U64:
         """Host to host, natural order both ways; see Backend.ntt."""

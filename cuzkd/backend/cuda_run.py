@@ -197,7 +197,7 @@ class Batch:
         for i in range(columns.given):
             lane.clear(at + i * column + filled, column - filled)
         transforms = self._backend.transforms(shape.curve, shape.root_family)
-        transforms.quotient(at, shape.log_domain, with_c=columns.given == 3)
+        transforms.quotient(at, shape.log_domain, shape.reduction, with_c=columns.given == 3)
         clock.mark("ntt_h", run)
         return columns.buffer
 

@@ -4,12 +4,13 @@ Problem: a key of 130 million wires is 76 GB of points on BLS12-381, each a mult
 processor, and another while to carry them over.
 Design: everything but the matrices stays on the device, and the points are written where proofs will read them.
 
-    lagrange   L_j(tau), and the values behind H: 16 to an inversion
-    add_terms  A^T L: a thread per entry adds coefficient * L_row to its wire, eight 32-bit words to eight 64-bit sums.
-               Atomic additions of integers: any order will do, so nothing is sorted or transposed
-    mix        beta u + alpha v + w, over delta for the private wires
-    multiples  sixteen additions a point, from a table of the generator's multiples by windows of 16 bits; the same
-               kernel makes it from one by windows of 8 bits, which the host makes
+    lagrange     L_j(tau), and the values behind H of the circom reduction: 16 to an inversion
+    progression  those behind H of the bellman reduction, powers of tau
+    add_terms    A^T L: a thread per entry adds coefficient * L_row to its wire, eight 32-bit words to eight 64-bit
+                 sums. Atomic additions of integers: any order will do, so nothing is sorted or transposed
+    mix          beta u + alpha v + w, over delta for the private wires
+    multiples    sixteen additions a point, from a table of the generator's multiples by windows of 16 bits; the same
+                 kernel makes it from one by windows of 8 bits, which the host makes
 
 Life of the data: a matrix crosses in pieces of CHUNK_ENTRIES and is gone; L and the sums (64 bytes a wire) go back
 before the first point is made; u, v, w (32 bytes a wire each) as soon as their points are. The most that is held is
@@ -36,6 +37,7 @@ SUM_BYTES = 64  # of a wire: COLUMNS in kernels/setup.cuh
 CHUNK_ENTRIES = 1 << 26  # of a matrix on the device at a time: half a gigabyte
 MAX_ENTRIES = 1 << 32  # of a matrix: more could overflow a sum
 LAGRANGE_SHARE, POINTS_SHARE = 16, 8  # items of a thread: kernels/setup.cuh
+PROGRESSION_SHARE = 64
 NARROW, WIDE = 8, 16  # bits of a window
 
 
@@ -73,7 +75,7 @@ def make_key(
         ic = lane.get(g1.of(w.address, n_ic), (n_ic, 2, CURVES[curve].fq_limbs))
         bases["l_g1"] = g1.of(w.address + FR_BYTES * n_ic, n - n_ic)
         del w
-        h = scalars.lagrange_of_double(tau, delta)
+        h = scalars.quotient_basis(tau, delta)
         bases["h_g1"] = g1.of(h.address, shape.domain)
         lane.synchronize()
         del h, g1, g2, secrets
@@ -107,7 +109,26 @@ class _Scalars:
         factor = (pow(tau, shape.domain, r) - 1) * pow(shape.domain, -1, r)
         return self._lagrange(tau, 1, root, factor, shape.n_rows or shape.domain)
 
-    def lagrange_of_double(self, tau: int, delta: int) -> Buffer:
+    def quotient_basis(self, tau: int, delta: int) -> Buffer:
+        """What the scalars of the H sum stand for, at tau and over delta: see groth16/setup.py. [domain]"""
+        by = {"circom": self._lagrange_of_double, "bellman": self._vanishing_powers}
+        return by[self._shape.reduction](tau, delta)
+
+    def _vanishing_powers(self, tau: int, delta: int) -> Buffer:
+        """tau^i (tau^n - 1)/delta, and zero in the last place."""
+        r, n = self._curve.r, self._shape.domain
+        grid = blocks(n, 256 * PROGRESSION_SHARE)
+        first = (pow(tau, n, r) - 1) * pow(delta, -1, r) % r
+        constants = limbs.to_montgomery([tau, pow(tau, 256 * grid, r)], r)
+        described = np.concatenate([limbs.from_ints([first], limbs.FR_LIMBS), constants])
+        out = self._lane.scratch(FR_BYTES * n)
+        self._lane.launch(
+            self._module, "progression", grid, 256, self._lane.put(described), np.uint64(n), out
+        )
+        self._lane.clear(out.address + FR_BYTES * (n - 1), FR_BYTES)
+        return out
+
+    def _lagrange_of_double(self, tau: int, delta: int) -> Buffer:
         """L'_(2i+1)(tau)/delta, i < domain, over the domain of twice the size."""
         shape, r, n = self._shape, self._curve.r, 2 * self._shape.domain
         root = self._curve.root_of_unity(shape.root_family, shape.log_domain + 1)

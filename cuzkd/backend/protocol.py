@@ -24,8 +24,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cuzkd.errors import InvalidKey
+
 U64 = NDArray[np.uint64]
 U32 = NDArray[np.uint32]
+
+REDUCTIONS = ("circom", "bellman")  # KeyShape.reduction
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class SparseMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyShape:
-    """What is to be known of a Groth16 proving key beside its points.
+    """What is to be known of a Groth16 proving key beside its points. Raises InvalidKey for another reduction.
 
     root_family: the quadratic non-residue that the roots of unity come from (5 for circom on both curves, 7 bellman).
     n_rows: rows that synthesis makes, constraints and those of the public wires (at most the domain); 0 = the domain.
@@ -69,6 +73,10 @@ class KeyShape:
     n_wires: int
     n_public: int
     n_rows: int = 0
+
+    def __post_init__(self) -> None:
+        if self.reduction not in REDUCTIONS:
+            raise InvalidKey(f"reduction: expected 'circom' or 'bellman', got '{self.reduction}'")
 
     @property
     def domain(self) -> int:
@@ -247,8 +255,12 @@ class Backend(Protocol):
         holds the evaluations on shift * <w>. inverse: the exact inverse of that.
         """
 
-    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
-        """The circom quotient scalars: h_i = (A B - C)(w_2n^(2i+1)), CANONICAL [n, 4]; a, b Montgomery [n = 2^k, 4]."""
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int, reduction: str = "circom") -> U64:
+        """The scalars of the H sum, CANONICAL [n, 4], natural order; a, b Montgomery [n = 2^k, 4], C through a o b.
+
+        "circom": h_i = (A B - C)(w_2n^(2i+1)). "bellman": the coefficients of (A B - C)/(X^n - 1), the last one zero.
+        ValueError for another reduction.
+        """
 
     def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:
         """sum scalars_i * bases_i, affine [2, Lq] / [2, 2, Lq]; scalars CANONICAL; empty input gives infinity."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -137,7 +139,7 @@ class ReferenceRun:
         up, key = self._upload, self._upload.key.arrays
         a, b = (np.zeros((key.domain, 4), np.uint64) for _ in range(2))
         a[: len(up.a)], b[: len(up.b)] = up.a, up.b
-        h = self._backend.quotient(key.curve, a, b, key.root_family)
+        h = self._backend.quotient(key.curve, a, b, key.root_family, key.reduction)
 
         def msm(group: str, bases: U64, scalars: U64) -> U64:
             return self._backend.msm(key.curve, group, bases, scalars)
@@ -169,8 +171,6 @@ class ReferenceBackend:
         """Nothing is compiled."""
 
     def load_key(self, key: KeyArrays) -> ReferenceKey:
-        if key.reduction != "circom":
-            raise InvalidKey(f"reduction: expected 'circom', got '{key.reduction}'")
         return ReferenceKey(key)
 
     def upload(
@@ -232,15 +232,12 @@ class ReferenceBackend:
         ints = limbs.from_montgomery(values, domain.r)
         return limbs.to_montgomery(domain.interpolate(ints) if inverse else domain.evaluate(ints), domain.r)
 
-    def quotient(self, curve: str, a: U64, b: U64, root_family: int) -> U64:
-        r, log_n = CURVES[curve].r, _log2(len(a))
-        on = Domain(curve, root_family, log_n)
-        odd = Domain(curve, root_family, log_n, shift=CURVES[curve].root_of_unity(root_family, log_n + 1))
-        x, y = (limbs.from_montgomery(v, r) for v in (a, b))
-        xy = [u * v % r for u, v in zip(x, y, strict=True)]
-        # A, B, C at w_2n^(2i+1) = w_2n w_n^i: the polynomials are those through the rows, C through their products.
-        values = (odd.evaluate(on.interpolate(v)) for v in (x, y, xy))
-        return limbs.from_ints([(u * v - w) % r for u, v, w in zip(*values, strict=True)], limbs.FR_LIMBS)
+    def quotient(self, curve: str, a: U64, b: U64, root_family: int, reduction: str = "circom") -> U64:
+        by = {"circom": _values_on_odd_coset, "bellman": _coefficients_over_vanishing}.get(reduction)
+        if by is None:
+            raise ValueError(f"reduction: expected 'circom' or 'bellman', got '{reduction}'")
+        on = Domain(curve, root_family, _log2(len(a)))
+        return limbs.from_ints(by(on, *(limbs.from_montgomery(v, on.r) for v in (a, b))), limbs.FR_LIMBS)
 
     def msm(self, curve: str, group: str, bases: U64, scalars: U64) -> U64:
         g = groups.group(curve, group)
@@ -251,6 +248,25 @@ class ReferenceBackend:
         out = np.empty((matrix.n_rows, 4), np.uint64)
         spmv_into(curve, matrix, z, out, 0, matrix.n_rows)
         return out
+
+
+def _values_on_odd_coset(on: Domain, a: list[int], b: list[int]) -> list[int]:
+    """A B - C at w_2n^(2i+1) = w_2n w_n^i: the polynomials are those through the rows, C through their products."""
+    r = on.r
+    odd = replace(on, shift=CURVES[on.curve].root_of_unity(on.family, on.log_n + 1))
+    ab = [x * y % r for x, y in zip(a, b, strict=True)]
+    values = (odd.evaluate(on.interpolate(v)) for v in (a, b, ab))
+    return [(x * y - z) % r for x, y, z in zip(*values, strict=True)]
+
+
+def _coefficients_over_vanishing(on: Domain, a: list[int], b: list[int]) -> list[int]:
+    """(A B - C)/(X^n - 1). With A B = low + X^n high this is high: low + high is A B modulo X^n - 1, so it has the
+    values of A B on the domain, and degree below n: it is C.
+    """
+    n, r = on.n, on.r
+    f, g = on.interpolate(a), on.interpolate(b)
+    g.reverse()  # f_i g_j with i + j = n + k: f[k+1:] against g[:n-k-1]
+    return [sum(map(mul, f[k + 1 :], g)) % r for k in range(n)]
 
 
 def _second(op: str, b: U64 | None) -> U64:

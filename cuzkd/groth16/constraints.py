@@ -66,10 +66,12 @@ class Constraints:
         """The circuit's own, without the rows that bind the public wires."""
         return self.n_rows - self.n_public - 1
 
-    @property
-    def log_domain(self) -> int:
-        """circom's rule for new keys: the domain is 2^(floor(log2(n_constraints + n_public)) + 1)."""
-        return max(self.n_constraints + self.n_public, 1).bit_length()
+    def log_domain(self, reduction: str) -> int:
+        """Of new keys: the least 2^k rows that hold n_rows, but never 1 for circom.
+
+        circom's own rule is 2^(floor(log2(n_constraints + n_public)) + 1), and log2(0) is 0 there.
+        """
+        return max((self.n_rows - 1).bit_length(), 1 if reduction == "circom" else 0)
 
     def digest(self) -> str:
         """Hex blake2b-256 of everything above: equal digests, equal systems as they are stored."""

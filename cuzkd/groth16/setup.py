@@ -5,20 +5,21 @@ of a key is one multiple of a generator:
 
     L_i(tau) = (tau^n - 1)/n * w^i/(tau - w^i)      Lagrange basis of the domain <w>, n = 2^log_domain
     u_i(tau) = sum over rows j of A[j, i] L_j(tau)  a product with the transpose of A; v, w alike from B, C
-    H_i = [L'_(2i+1)(tau)/delta]_1                  L' the basis of the domain of twice the size (circom's reduction)
+    H_i = [L'_(2i+1)(tau)/delta]_1                  circom: L' the basis of the domain of twice the size
+    H_i = [tau^i (tau^n - 1)/delta]_1, i < n - 1    bellman
 
-Keys are of the circom family (roots from the non-residue 5 on both curves, gamma_2 the generator), so that
-`formats.zkey.write` makes files which snarkjs takes. Arithmetic is over whole arrays, by the host's backend.
+gamma is 1. Roots of unity are those of the formats that keys go to: formats.zkey.write makes files which snarkjs takes,
+formats.bellman.write_params such that bellman takes. Arithmetic is over whole arrays, by the host's backend.
 """
 
 from __future__ import annotations
 
 import secrets as system
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, SparseMatrix
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput
@@ -27,7 +28,7 @@ from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.hosts import Host
 from cuzkd.groth16.keys import ProvingKey, VerifyingKey
 
-ROOT_FAMILY = 5
+ROOT_FAMILY = 5  # of circom, on both curves
 DEVELOPMENT = "development key: INSECURE"  # for whatever shows such a key to people
 
 
@@ -74,23 +75,30 @@ class _Scalars:
         return self.op("from_mont", a)
 
 
-def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host | None = None) -> ProvingKey:
-    """An INSECURE proving key for these constraints. secrets: random ones by default.
+def setup(
+    constraints: Constraints,
+    secrets: Secrets | None = None,
+    host: Host | None = None,
+    *,
+    reduction: str = "circom",
+) -> ProvingKey:
+    """An INSECURE proving key for these constraints. secrets: random ones by default. reduction: as in KeyShape.
 
     Raises InvalidInput where C is not known, a secret is out of range, or the curve has no domain of the size.
     """
     a, b, c = matrices(constraints)
-    k = secrets_for(constraints, secrets)
-    curve, log_n, host = constraints.curve, constraints.log_domain, host or hosts.best()
+    shape = shape_for(constraints, reduction)
+    k = secrets_for(shape, secrets)
+    curve, host = shape.curve, host or hosts.best()
     f = _Scalars(curve, host)
-    lagrange = f.canonical(_lagrange(f, k.tau, log_n, step=1))[: constraints.n_rows]
+    root = CURVES[curve].root_of_unity(shape.root_family, shape.log_domain)
+    lagrange = f.canonical(_lagrange(f, k.tau, shape.domain, f.powers(root, constraints.n_rows)))
     u, v, w = (_transposed_product(host, curve, matrix, lagrange) for matrix in (a, b, c))
     mixed = f.op(
         "add", f.op("add", f.op("mul", u, f.constant(k.beta)), f.op("mul", v, f.constant(k.alpha))), w
     )
     per_delta = f.constant(pow(k.delta, -1, f.r))
     n_ic = constraints.n_public + 1
-    h = f.op("mul", _lagrange(f, k.tau, log_n + 1, step=2), per_delta)
 
     def g1(scalars: U64) -> U64:
         return host.services.fixed_base_mul(curve, "g1", f.canonical(scalars))
@@ -100,18 +108,12 @@ def setup(constraints: Constraints, secrets: Secrets | None = None, host: Host |
 
     vk, beta_g1, delta_g1 = head_points(curve, k, g1(np.ascontiguousarray(mixed[:n_ic])), host)
     arrays = KeyArrays(
-        curve=curve,
-        root_family=ROOT_FAMILY,
-        reduction="circom",
-        log_domain=log_n,
-        n_wires=constraints.n_wires,
-        n_public=constraints.n_public,
-        n_rows=constraints.n_rows,
+        **asdict(shape),
         a_g1=g1(u),
         b_g1=g1(v),
         b_g2=g2(v),
         l_g1=g1(f.op("mul", np.ascontiguousarray(mixed[n_ic:]), per_delta)),
-        h_g1=g1(h),
+        h_g1=g1(f.op("mul", _quotient_basis(f, k.tau, shape), per_delta)),
     )
     return ProvingKey(vk, beta_g1, delta_g1, arrays, constraints)
 
@@ -123,19 +125,37 @@ def matrices(constraints: Constraints) -> tuple[SparseMatrix, SparseMatrix, Spar
     return constraints.a, constraints.b, constraints.c
 
 
-def secrets_for(constraints: Constraints, secrets: Secrets | None) -> Secrets:
-    """The secrets given, or fresh ones; InvalidInput where no key can come of them."""
-    curve, log_n = CURVES[constraints.curve], constraints.log_domain
-    if log_n >= curve.two_adicity:
+def shape_for(constraints: Constraints, reduction: str) -> KeyShape:
+    """What a new key for these constraints looks like; InvalidInput where the curve has no domain of the size.
+
+    Roots of unity come from 7 where bellman proves over BLS12-381, and else from 5: so says snarkjs, which is also the
+    one that writes bellman's keys over BN254.
+    """
+    curve, log_domain = CURVES[constraints.curve], constraints.log_domain(reduction)
+    if log_domain >= curve.two_adicity:
         raise InvalidInput(
-            f"constraints: a domain of 2^{log_n} is too large for the roots of unity of {curve.name}"
+            f"constraints: a domain of 2^{log_domain} is too large for the roots of unity of {curve.name}"
         )
+    return KeyShape(
+        curve=curve.name,
+        root_family=7 if (reduction, curve.name) == ("bellman", "bls12_381") else ROOT_FAMILY,
+        reduction=reduction,
+        log_domain=log_domain,
+        n_wires=constraints.n_wires,
+        n_public=constraints.n_public,
+        n_rows=constraints.n_rows,
+    )
+
+
+def secrets_for(shape: KeyShape, secrets: Secrets | None) -> Secrets:
+    """The secrets given, or fresh ones; InvalidInput where no key can come of them."""
+    curve = CURVES[shape.curve]
     k = secrets or Secrets.random(curve.name)
     # Zero drops a term, and delta = gamma = 1 is a key under which anybody proves anything.
     for name, low in (("tau", 1), ("alpha", 1), ("beta", 1), ("delta", 2)):
         if not low <= getattr(k, name) < curve.r:
             raise InvalidInput(f"{name}: expected at least {low} and below r")
-    if pow(k.tau, 2 << log_n, curve.r) == 1:
+    if pow(k.tau, 2 * shape.domain, curve.r) == 1:
         raise InvalidInput("tau lies in the domain, or in its double; choose another")
     return k
 
@@ -158,16 +178,23 @@ def head_points(curve: str, k: Secrets, ic: U64, host: Host) -> tuple[VerifyingK
     return vk, multiple("g1", k.beta), multiple("g1", k.delta)
 
 
-def _lagrange(f: _Scalars, tau: int, log_n: int, step: int) -> U64:
-    """L_i(tau) over the domain of 2^log_n, Montgomery: all of them (step 1), or those of odd i (step 2)."""
-    r, n = f.r, 1 << log_n
-    root = CURVES[f.curve].root_of_unity(ROOT_FAMILY, log_n)
-    points = f.powers(pow(root, step, r), n // step)
-    if step == 2:
-        points = f.op("mul", points, f.constant(root))
+def _lagrange(f: _Scalars, tau: int, n: int, points: U64) -> U64:
+    """L_i(tau) over the domain of n points, Montgomery, for these of its points."""
     inverse = f.op("inv", f.op("sub", f.constant(tau), points))
-    vanishing = pow(tau, n, r) - 1
-    return f.op("mul", f.op("mul", points, inverse), f.constant(vanishing * pow(n, -1, r)))
+    factor = (pow(tau, n, f.r) - 1) * pow(n, -1, f.r)
+    return f.op("mul", f.op("mul", points, inverse), f.constant(factor))
+
+
+def _quotient_basis(f: _Scalars, tau: int, shape: KeyShape) -> U64:
+    """What the scalars of the H sum stand for, at tau and times delta: Montgomery [domain, 4]."""
+    n = shape.domain
+    if shape.reduction == "bellman":
+        powers = f.op("mul", f.powers(tau, n), f.constant(pow(tau, n, f.r) - 1))
+        powers[-1] = 0  # (A B - C)/(X^n - 1) has degree n - 2
+        return powers
+    root = CURVES[f.curve].root_of_unity(shape.root_family, shape.log_domain + 1)
+    odd = f.op("mul", f.powers(root * root % f.r, n), f.constant(root))
+    return _lagrange(f, tau, 2 * n, odd)
 
 
 def _transposed_product(host: Host, curve: str, matrix: SparseMatrix, row_values: U64) -> U64:

@@ -15,9 +15,12 @@
 
 // The low `bits` bits of i, reversed.
 HD uint32_t reverse_bits(uint32_t i, int bits) {
-    uint32_t r = 0;
-    for (int k = 0; k < bits; ++k) r |= ((i >> k) & 1u) << (bits - 1 - k);
-    return r;
+    i = (i & 0x55555555u) << 1 | (i >> 1 & 0x55555555u);
+    i = (i & 0x33333333u) << 2 | (i >> 2 & 0x33333333u);
+    i = (i & 0x0f0f0f0fu) << 4 | (i >> 4 & 0x0f0f0f0fu);
+    i = (i & 0x00ff00ffu) << 8 | (i >> 8 & 0x00ff00ffu);
+    i = i << 16 | i >> 16;
+    return bits ? i >> (32 - bits) : 0;
 }
 
 template <class Fr>

@@ -78,6 +78,20 @@ HD_COLD void lagrange_share(const Lagrange<Fr>& of, uint64_t t, uint64_t threads
     }
 }
 
+// -- powers --
+
+// first ratio^i; leap = ratio^threads. first is CANONICAL, the others are Montgomery.
+template <class Fr>
+struct Progression {
+    Fr first, ratio, leap;
+};
+
+template <class Fr>
+HD void progression_share(const Progression<Fr>& of, uint64_t t, uint64_t threads, uint64_t n, Fr* out) {
+    Fr value = of.first * of.ratio.pow(&t, 1);
+    for (uint64_t i = t; i < n; i += threads, value = value * of.leap) out[i] = value;
+}
+
 // -- multiples of one point, from a table of them --
 
 constexpr int POINTS_SHARE = 8;

@@ -4,7 +4,13 @@ test_emulated.py runs this, and with -m slow tests/gpu/test_setup.py as it is.
 """
 
 import pytest
-from gpu.test_setup import curve, test_any_constraints, test_matrices_in_pieces  # noqa: F401
+from gpu.test_setup import (  # noqa: F401
+    curve,
+    test_any_constraints,
+    test_matrices_and_points_in_pieces,
+    test_no_constraints_at_all,
+    test_the_shortest_chain,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ def field_elements(rng, curve, n, share_small=0.5):
     return np.frombuffer(b"".join(v.to_bytes(32, "little") for v in values), np.uint64).reshape(n, 4).copy()
 
 
-def random_key(curve, log_domain, n_wires, n_public, n_rows, seed=1):
+def random_key(curve, log_domain, n_wires, n_public, n_rows, seed=1, reduction="circom"):
     """Shapes of a key with points that have no further meaning; some at infinity."""
     from cuzkd.backend import cpu
 
@@ -41,7 +41,7 @@ def random_key(curve, log_domain, n_wires, n_public, n_rows, seed=1):
         return np.resize(out, (n, *out.shape[1:]))
 
     return KeyArrays(
-        curve=curve, root_family=5, reduction="circom", log_domain=log_domain,
+        curve=curve, root_family=5 if reduction == "circom" else 7, reduction=reduction, log_domain=log_domain,
         n_wires=n_wires, n_public=n_public, n_rows=n_rows,
         a_g1=points("g1", n_wires), b_g1=points("g1", n_wires), b_g2=points("g2", n_wires),
         l_g1=points("g1", n_wires - n_public - 1), h_g1=points("g1", 1 << log_domain),

@@ -8,6 +8,7 @@ import pytest
 from gpu.conftest import assert_same_sums, cpu_sums, prove, random_key, random_vectors
 
 from cuzkd import errors
+from cuzkd.backend.protocol import REDUCTIONS
 from cuzkd.memory.budget import Budget
 from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
@@ -25,9 +26,10 @@ def keys():
 
 
 @pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_sums_equal_the_processors(gpu, curve, shape):
-    key = random_key(curve, *shape)
+def test_sums_equal_the_processors(gpu, curve, shape, reduction):
+    key = random_key(curve, *shape, reduction=reduction)
     a, b, z = random_vectors(key, 7)
     expected = cpu_sums(key, a, b, z)
     loaded = gpu.load_key(key)

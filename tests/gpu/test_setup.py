@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from cuzkd import errors
+from cuzkd.backend.protocol import REDUCTIONS
 from cuzkd.circuits import builtin
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.groth16 import constraints, device_setup, hosts, prover, setup, verifier
-
-BULK = ("h_g1", "l_g1", "a_g1", "b_g1", "b_g2")
+from cuzkd.groth16.keys import QUERIES
 
 
 @pytest.fixture(params=list(CURVES))
@@ -35,18 +35,21 @@ def random_constraints(curve, n_rows, n_wires, n_public, seed):
     return constraints.from_rows(curve, n_wires, n_public, a, b, c)
 
 
-def assert_equals_the_hosts_key(gpu, made):
+def assert_equals_the_hosts_key(gpu, made, reduction="circom"):
     secrets = setup.Secrets.random(made.curve)
-    expected = setup.setup(made, secrets)
-    head, loaded = device_setup.develop_key(gpu, made, secrets)
+    expected = setup.setup(made, secrets, reduction=reduction)
+    head, loaded = device_setup.develop_key(gpu, made, secrets, reduction=reduction)
     try:
-        with gpu.gpu.guard():
-            for name in BULK:
-                points = getattr(expected.arrays, name)
-                assert np.array_equal(gpu.gpu.compute.get(loaded.bases[name], points.shape), points), name
+        key = device_setup.fetch(head, loaded)
+        fetched = key.load()
+        for name in QUERIES:
+            assert np.array_equal(getattr(fetched.arrays, name), getattr(expected.arrays, name)), name
+        assert fetched.digest() == expected.digest()
         assert loaded.resident_bytes == expected.arrays.host_bytes
     finally:
         loaded.close()
+    with pytest.raises(errors.Unavailable, match="closed"):
+        next(key.blocks("h_g1"))
     assert head.vk.digest() == expected.vk.digest()
     assert np.array_equal(head.beta_g1, expected.beta_g1)
     assert np.array_equal(head.delta_g1, expected.delta_g1)
@@ -54,9 +57,22 @@ def assert_equals_the_hosts_key(gpu, made):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n_rounds", [1, 40, 1500])
-def test_the_chain(gpu, curve, n_rounds):
-    assert_equals_the_hosts_key(gpu, builtin.constraints(curve, n_rounds))
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("n_rounds", [40, 1500])
+def test_the_chain(gpu, curve, n_rounds, reduction):
+    assert_equals_the_hosts_key(gpu, builtin.constraints(curve, n_rounds), reduction)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_the_shortest_chain(gpu, curve, reduction):
+    assert_equals_the_hosts_key(gpu, builtin.constraints(curve, 1), reduction)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_no_constraints_at_all(gpu, curve, reduction):
+    assert_equals_the_hosts_key(gpu, constraints.from_rows(curve, 2, 0, [], [], []), reduction)
 
 
 @pytest.mark.gpu
@@ -67,17 +83,19 @@ def test_any_constraints(gpu, curve, shape):
 
 
 @pytest.mark.gpu
-def test_matrices_in_pieces(gpu, curve, monkeypatch):
+def test_matrices_and_points_in_pieces(gpu, curve, monkeypatch):
     from cuzkd.backend import cuda_setup
 
     monkeypatch.setattr(cuda_setup, "CHUNK_ENTRIES", 997)
+    monkeypatch.setattr(device_setup, "BLOCK_POINTS", 100)
     assert_equals_the_hosts_key(gpu, random_constraints(curve, 700, 300, 3, seed=2))
 
 
 @pytest.mark.gpu
-def test_a_proof_verifies(gpu, curve):
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_proof_verifies(gpu, curve, reduction):
     made, z = builtin.constraints(curve, 300), hosts.scalars(builtin.witness(curve, 300, 7))
-    head, loaded = device_setup.develop_key(gpu, made)
+    head, loaded = device_setup.develop_key(gpu, made, reduction=reduction)
     backend = hosts.best().backend
     try:
         a, b = (backend.spmv(curve, matrix, z) for matrix in (made.a, made.b))

@@ -1,9 +1,11 @@
 """A tiny circuit that has one of everything, keys for it, and the two hosts."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
+from cuzkd.backend.protocol import REDUCTIONS
 from cuzkd.curves.params import CURVES
 from cuzkd.groth16 import constraints, hosts, setup
 from cuzkd.groth16.constraints import Constraints
@@ -14,9 +16,10 @@ SECRETS = setup.Secrets(tau=123456789, alpha=1001, beta=2002, delta=3003)
 
 @dataclass(frozen=True)
 class Case:
-    """constraints; a witness that satisfies them, as ints; a key from SECRETS."""
+    """constraints; a witness that satisfies them, as ints; a key from SECRETS of either reduction."""
 
     curve: str
+    reduction: str
     constraints: Constraints
     witness: list[int]
     key: ProvingKey
@@ -43,12 +46,14 @@ def tiny(curve):
     return constraints.from_rows(curve, 7, 2, *rows), [1, 12 * 8 - 3 * 4, 99, 3, 4, 12, CURVES[curve].r - 1]
 
 
-@pytest.fixture(scope="session", params=list(CURVES))
+@pytest.fixture(scope="session", params=list(product(CURVES, REDUCTIONS)), ids="-".join)
 def case(request):
-    made, witness = tiny(request.param)
-    return Case(request.param, made, witness, setup.setup(made, SECRETS, hosts.plain()))
+    curve, reduction = request.param
+    made, witness = tiny(curve)
+    key = setup.setup(made, SECRETS, hosts.plain(), reduction=reduction)
+    return Case(curve, reduction, made, witness, key)
 
 
-@pytest.fixture
-def curve(case):
-    return case.curve
+@pytest.fixture(params=list(CURVES))
+def curve(request):
+    return request.param

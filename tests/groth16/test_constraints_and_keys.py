@@ -55,13 +55,29 @@ def test_products_are_those_of_the_rows(case):
 
 @pytest.mark.parametrize(
     ("n_constraints", "n_public", "log_domain"),
-    [(1, 0, 1), (1, 1, 2), (2, 1, 2), (3, 0, 2), (3, 1, 3), (6, 1, 3), (7, 0, 3), (7, 1, 4), (8, 0, 4)],
+    [
+        (0, 0, 1),
+        (0, 1, 1),
+        (1, 0, 1),
+        (1, 1, 2),
+        (2, 1, 2),
+        (3, 0, 2),
+        (3, 1, 3),
+        (6, 1, 3),
+        (7, 0, 3),
+        (7, 1, 4),
+        (8, 0, 4),
+    ],
 )
 def test_domain_rule(curve, n_constraints, n_public, log_domain):
-    """2^(floor(log2(n_constraints + n_public)) + 1), which always has room for n_public + 1 more rows."""
+    """circom: 2^(floor(log2(n_constraints + n_public)) + 1), which always has room for n_public + 1 more rows; bellman:
+    the least power of two that has. They differ by the circuit without constraints and publics alone.
+    """
     rows = [{0: 1}] * n_constraints
     made = from_rows(curve, 3, n_public, rows, rows, rows)
-    assert made.log_domain == log_domain and made.n_rows <= 1 << log_domain
+    assert made.log_domain("circom") == log_domain and made.n_rows <= 1 << log_domain
+    least = next(k for k in range(9) if 1 << k >= made.n_rows)
+    assert made.log_domain("bellman") == least == (log_domain if made.n_rows > 1 else 0)
 
 
 def test_refused_rows(curve):
@@ -144,10 +160,13 @@ def test_key_digests(case):
     assert replace(key).digest() == key.digest() and replace(vk).digest() == vk.digest()
     assert replace(vk, ic=vk.ic[::-1]).digest() != vk.digest()
     others = [
-        replace(key, arrays=replace(key.arrays, root_family=7)),
+        replace(key, arrays=replace(key.arrays, root_family=11)),
+        replace(
+            key, arrays=replace(key.arrays, reduction="bellman" if case.reduction == "circom" else "circom")
+        ),
         replace(key, arrays=replace(key.arrays, h_g1=key.arrays.h_g1[::-1].copy())),
         replace(key, constraints=replace(key.constraints, c=None)),
         replace(key, delta_g1=key.beta_g1),
         replace(key, vk=replace(vk, ic=vk.ic[::-1].copy())),
     ]
-    assert len({k.digest() for k in (key, *others)}) == 6
+    assert len({k.digest() for k in (key, *others)}) == 1 + len(others)

@@ -74,6 +74,16 @@ def test_lagrange(native, curve, n, threads, rng):
         same(out, scalars([factor * x * pow(tau - x, -1, r) % r for x in points]))
 
 
+@pytest.mark.parametrize(("n", "threads"), [(1, 1), (1, 256), (16, 1), (17, 2), (257, 17), (1000, 512)])
+def test_progression(native, curve, n, threads, rng):
+    r = CURVES[curve].r
+    for first, ratio in ((1, rng.randrange(r)), (rng.randrange(r), r - 1), (0, 5), (r - 1, 1)):
+        constants = limbs.to_montgomery([ratio, pow(ratio, threads, r)], r)
+        out = np.empty((n, 4), np.uint64)
+        native.setup_progression(curve, np.concatenate([scalars([first]), constants]), threads, out)
+        same(out, scalars([first * pow(ratio, i, r) % r for i in range(n)]))
+
+
 @cache
 def narrow_table(curve, group):
     """d 2^(8 i) times the generator, at (i << 8) + d."""

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,23 +79,29 @@ struct Domain {
     }
 };
 
-// What the circom quotient needs beside the domain: w_2n^rev(i) / n, which moves coefficients to the odd coset.
+// The way between coefficients and values on the odd coset w_2n <w>, for coefficients in bit-reversed order:
+//   there  w_2n^rev(i) / n, Montgomery
+//   back   w_2n^-rev(i) / n over Z = X^n - 1, which is -2 on all of the coset. CANONICAL, which makes CANONICAL of
+//          whatever Montgomery value it meets
+enum class Way { there, back };
+
 template <class Fr>
 struct OddCoset {
     std::shared_ptr<const Domain<Fr>> domain;
     std::vector<Fr> factor;  // n
 
-    OddCoset(uint64_t nqr, int log_n) : domain(Domain<Fr>::get(nqr, log_n)) {
-        Fr n = small<Fr>(uint64_t(1) << log_n);
-        factor = Domain<Fr>::powers(root_of_unity<Fr>(nqr, log_n + 1), log_n, n.inv());
+    OddCoset(uint64_t nqr, int log_n, Way way) : domain(Domain<Fr>::get(nqr, log_n)) {
+        Fr root = root_of_unity<Fr>(nqr, log_n + 1), n = small<Fr>(uint64_t(1) << log_n);
+        factor = way == Way::there ? Domain<Fr>::powers(root, log_n, n.inv())
+                                   : Domain<Fr>::powers(root.inv(), log_n, n.dbl().neg().inv().to_canonical());
     }
 
-    static std::shared_ptr<const OddCoset> get(uint64_t nqr, int log_n) {
+    static std::shared_ptr<const OddCoset> get(uint64_t nqr, int log_n, Way way) {
         static std::mutex mutex;
-        static auto* made = new std::map<std::pair<uint64_t, int>, std::shared_ptr<const OddCoset>>();
+        static auto* made = new std::map<std::tuple<uint64_t, int, Way>, std::shared_ptr<const OddCoset>>();
         std::lock_guard<std::mutex> lock(mutex);
-        auto& slot = (*made)[{nqr, log_n}];
-        if (!slot) slot = std::make_shared<const OddCoset>(nqr, log_n);
+        auto& slot = (*made)[{nqr, log_n, way}];
+        if (!slot) slot = std::make_shared<const OddCoset>(nqr, log_n, way);
         return slot;
     }
 };

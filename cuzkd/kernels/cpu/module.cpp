@@ -9,6 +9,7 @@
 #include "cpu/pool.hpp"
 #include "cpu/scalars.hpp"
 #include "cpu/setup.hpp"
+#include "cpu/subgroup.hpp"
 #include "cpu/transform.hpp"
 #include "cpu/vectors.hpp"
 
@@ -117,15 +118,17 @@ static void ntt(Name curve, OutWords values, uint64_t root_family, bool inverse,
     });
 }
 
-static void quotient(Name curve, OutWords a, OutWords b, OutWords c, uint64_t root_family) {
+static void quotient(Name curve, OutWords a, OutWords b, OutWords c, uint64_t root_family, Name reduction) {
     with_curve(curve, [&](auto k) {
         using Fr = typename decltype(k)::Fr;
         Fr* x = vector_of<Fr>(a, "a");
         size_t n = a.shape(0);
         int log_n = log_of(n, "a");
         Fr *y = vector_of<Fr>(b, "b", n), *z = vector_of<Fr>(c, "c", n);
+        if (reduction != "circom" && reduction != "bellman")
+            refuse("reduction: expected 'circom' or 'bellman', got '" + reduction + "'");
         Release nogil;
-        circom_quotient(x, y, z, log_n, root_family);
+        (reduction == "circom" ? circom_quotient<Fr> : bellman_quotient<Fr>)(x, y, z, log_n, root_family);
     });
 }
 
@@ -232,7 +235,7 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
     m.def("fixed_base_mul", &fixed_base_mul_op, a("curve"), a("group"), a("scalars"), a("out"));
     m.def("check_points", &check_points_op, a("curve"), a("group"), a("points"), a("subgroup"));
     m.def("ntt", &ntt, a("curve"), a("values"), a("root_family"), a("inverse"), a("shift"));
-    m.def("quotient", &quotient, a("curve"), a("a"), a("b"), a("c"), a("root_family"));
+    m.def("quotient", &quotient, a("curve"), a("a"), a("b"), a("c"), a("root_family"), a("reduction"));
     nb::class_<Scalars>(m, "Scalars")
         .def_ro("count", &Scalars::count)
         .def_prop_ro("ones", [](const Scalars& s) { return s.ones.size(); })

@@ -48,6 +48,17 @@ inline void setup_lagrange(std::string curve, Words described, uint64_t threads,
     });
 }
 
+// described: the members of Progression, in order.
+inline void setup_progression(std::string curve, Words described, uint64_t threads, OutWords out) {
+    with_curve(curve, [&](auto c) {
+        using Fr = typename decltype(c)::Fr;
+        const Fr* d = vector_of<Fr>(described, "described", 3);
+        Fr* o = vector_of<Fr>(out, "out");
+        Progression<Fr> of{d[0], d[1], d[2]};
+        for (uint64_t t = 0; t < threads; ++t) progression_share(of, t, threads, out.shape(0), o);
+    });
+}
+
 inline void setup_multiples(std::string curve, std::string group, Words table, int bits, Words scalars, uint64_t threads,
                             OutWords out) {
     with_group(curve, group, [&](auto g) {
@@ -66,6 +77,7 @@ inline void bind_setup(nb::module_& m) {
           a("sums"));
     m.def("setup_settle", &setup_settle, a("curve"), a("sums"), a("out"));
     m.def("setup_lagrange", &setup_lagrange, a("curve"), a("described"), a("threads"), a("out"));
+    m.def("setup_progression", &setup_progression, a("curve"), a("described"), a("threads"), a("out"));
     m.def("setup_multiples", &setup_multiples, a("curve"), a("group"), a("table"), a("bits"), a("scalars"), a("threads"),
           a("out"));
 }

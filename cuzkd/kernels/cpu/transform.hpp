@@ -2,8 +2,8 @@
 //
 // The first radix-4 layers run over the whole vector, columns shared among threads, until there are enough blocks;
 // each block then is one task that goes on alone, depth first, so that it ends inside a cache.
-// The circom quotient joins the end of one transform with the start of the next: a block of coefficients is finished,
-// moved to the coset and taken up again by the same task.
+// A quotient joins the end of one transform with the start of the next: a block of coefficients is finished, moved to the
+// coset and taken up again by the same task.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -125,12 +125,12 @@ private:
     size_t n_;
 };
 
-// In place: a, b Montgomery values on the domain; c working space. Afterwards a holds the circom quotient scalars
-// h_i = (A B - C)(w_2n^(2i+1)), CANONICAL, with C the interpolation of a o b; b and c hold rubbish.
-template <class Fr>
-void circom_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+// a, b: Montgomery values on the domain; c working space. All three become values on the odd coset, C being the
+// interpolation of a o b; then keep(i, (A B - C)(w_2n^(2i+1))) for every i, Montgomery.
+template <class Fr, class Keep>
+void numerator_on_odd_coset(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr, Keep keep) {
     size_t n = size_t(1) << log_n;
-    auto coset = OddCoset<Fr>::get(nqr, log_n);
+    auto coset = OddCoset<Fr>::get(nqr, log_n, Way::there);
     parallel_ranges(n, 2048, [&](size_t begin, size_t end) {
         for (size_t i = begin; i < end; ++i) c[i] = a[i] * b[i];
     });
@@ -138,7 +138,25 @@ void circom_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
         for (size_t i = begin; i < end; ++i) x[i] = x[i] * coset->factor[i];
     });
     parallel_ranges(n, 2048, [&](size_t begin, size_t end) {
-        for (size_t i = begin; i < end; ++i) a[i] = (a[i] * b[i] - c[i]).to_canonical();
+        for (size_t i = begin; i < end; ++i) keep(i, a[i] * b[i] - c[i]);
+    });
+}
+
+// The scalars of the H sum of either reduction, CANONICAL, in a's place; b and c hold rubbish then. Arguments as above.
+//   circom   (A B - C)(w_2n^(2i+1))
+//   bellman  the coefficients of (A B - C)/(X^n - 1): those values over -2, taken back. The way back ends in
+//            bit-reversed order, and a is free by then: each coefficient goes to its place as it becomes CANONICAL
+template <class Fr>
+void circom_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+    numerator_on_odd_coset(a, b, c, log_n, nqr, [&](size_t i, const Fr& value) { a[i] = value.to_canonical(); });
+}
+template <class Fr>
+void bellman_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+    numerator_on_odd_coset(a, b, c, log_n, nqr, [&](size_t i, const Fr& value) { c[i] = value; });
+    auto coset = OddCoset<Fr>::get(nqr, log_n, Way::back);
+    Transform<Fr>(*coset->domain).down_then({c}, false, [&](Fr* x, size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i)
+            a[reverse_bits(static_cast<uint32_t>(i), log_n)] = x[i] * coset->factor[i];
     });
 }
 

@@ -1,5 +1,5 @@
-// vectors.hpp - plain loops over host vectors: sparse rows, comparison, witness intake, point checks, elementwise
-// scalar products. Threads, no allocation of the size of the data.
+// vectors.hpp - plain loops over host vectors: sparse rows, comparison, witness intake, elementwise scalar products.
+// Threads, no allocation of the size of the data.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -78,20 +78,6 @@ size_t copy_witness(const uint8_t* raw, Fr* out, size_t n) {
     return first_where(0, n, 4096, [&](size_t i) {
         std::memcpy(&out[i], raw + i * sizeof(Fr), sizeof(Fr));
         return !out[i].is_reduced();
-    });
-}
-
-// First point that has a coordinate >= q, is not on the curve, or (when asked) is not of order r; or NONE.
-template <class G>
-size_t check_points(const Affine<typename G::F>* points, size_t n, bool subgroup) {
-    using F = typename G::F;
-    const F b = G::b();
-    uint64_t order[4];
-    for (int i = 0; i < 4; ++i) order[i] = G::Fr::Params::p(i);
-    return first_where(0, n, subgroup ? 4 : 1024, [&](size_t i) {
-        const Affine<F>& p = points[i];
-        if (!p.x.is_reduced() || !p.y.is_reduced() || !p.is_on(b)) return true;
-        return subgroup && !Xyzz<F>::mul(p, order, 4).is_infinity();
     });
 }
 

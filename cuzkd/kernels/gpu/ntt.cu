@@ -137,7 +137,7 @@ KERNEL scale_reversed(Fr* values, const Fr* low, const Fr* high, int split, int 
 }
 
 // out[k] = in[rev(k)] base^i, where i is the index of the coefficient: k where the output is in natural order (inverse
-// transforms), else rev(k).
+// transforms), else rev(k). CANONICAL where the factor in `high` is.
 KERNEL reorder(const Fr* in, Fr* out, const Fr* low, const Fr* high, int split, int log_n, int natural_out) {
     uint64_t k = thread_index();
     if (k >= uint64_t(1) << log_n) return;
@@ -151,8 +151,14 @@ KERNEL pointwise(const Fr* a, const Fr* b, Fr* c, uint64_t n) {
     if (i < n) c[i] = a[i] * b[i];
 }
 
-// a := a b - c, CANONICAL: the scalars of the H sum.
+// a := a b - c, CANONICAL: on the odd coset, the scalars of the H sum by the circom reduction.
 KERNEL quotient(Fr* a, const Fr* b, const Fr* c, uint64_t n) {
     uint64_t i = thread_index();
     if (i < n) a[i] = (a[i] * b[i] - c[i]).to_canonical();
+}
+
+// c := a b - c: the same, Montgomery, on its way to coefficients.
+KERNEL numerator(const Fr* a, const Fr* b, Fr* c, uint64_t n) {
+    uint64_t i = thread_index();
+    if (i < n) c[i] = a[i] * b[i] - c[i];
 }

@@ -11,6 +11,12 @@ KERNEL __launch_bounds__(128) lagrange(const Lagrange<Fr>* of, uint64_t n, Fr* o
     if (thread_index() < n) lagrange_share(*of, thread_index(), threads, n, out);
 }
 
+// out[i], i < n: the values that `of` describes, its leap as above.
+KERNEL progression(const Progression<Fr>* of, uint64_t n, Fr* out) {
+    uint64_t threads = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+    progression_share(*of, thread_index(), threads, n, out);
+}
+
 // Lanes of a warp that name the same wire leave their sum with the first of them, true there and false elsewhere. A tree
 // over the lanes of each group, all groups at once (Westphal, "Voting and Shuffling to Optimize Atomic Operations"): the
 // constant wire alone can hold a third of all entries. All 32 lanes take part.
