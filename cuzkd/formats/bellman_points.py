@@ -12,6 +12,7 @@ Design: counts are compared with the file's length before anything is read or al
 from __future__ import annotations
 
 import struct
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,7 @@ def first_true(mask: NDArray[np.bool_]) -> int:
 
 def infinite(points: U64) -> NDArray[np.bool_]:
     """For each point: is it infinity? One word of each is read, and the others only where that is zero."""
-    flat = points.reshape(len(points), -1)
+    flat = points.reshape(len(points), prod(points.shape[1:]))
     zero: NDArray[np.bool_] = flat[:, 0] == 0
     zero[zero] = ~flat[zero].any(axis=1)
     return zero

@@ -13,6 +13,13 @@ const answers = {
   verify: (c) => snarkjs.groth16.verify(c.vkey, c.publics, c.proof),
   prove: (c) => snarkjs.groth16.prove(c.zkey, c.wtns),
   vkey: (c) => snarkjs.zKey.exportVerificationKey(c.zkey),
+  "export bellman": (c) => snarkjs.zKey.exportBellman(c.zkey, c.params),
+  "import bellman": (c) => snarkjs.zKey.importBellman(c.zkey, c.params, c.out, "imported"),
+  "contribute bellman": async (c) => {
+    const curve = await snarkjs.curves.getCurveFromName(c.curve);
+    return Buffer.from(await snarkjs.zKey.bellmanContribute(curve, c.params, c.out, "entropy")).toString("hex");
+  },
+  "call data": (c) => snarkjs.groth16.exportSolidityCallData(c.proof, c.publics),
   r1cs: (c) => snarkjs.r1cs.exportJson(c.r1cs),
   check: (c) => snarkjs.wtns.check(c.r1cs, c.wtns),
 };

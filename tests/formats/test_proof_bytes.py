@@ -1,5 +1,6 @@
 """Proof bytes: they mean what others say they mean, and each proof has one spelling."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuzkd.curves import fields, params
+from cuzkd.curves import fields, params, points
 from cuzkd.errors import InvalidInput
 from cuzkd.formats import affine, proof_bytes, snarkjs
+from cuzkd.groth16 import verifier
 from cuzkd.groth16.keys import Proof
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -43,9 +45,72 @@ def test_real_proofs_survive(curve):
 def test_infinity_and_both_signs(curve):
     c = params.CURVES[curve]
     minus = (c.g1[0], c.q - c.g1[1]), (c.g2[0], tuple(c.q - n for n in c.g2[1]))
-    for a, b in ((None, None), (c.g1, c.g2), minus):
+    for a, b in ((c.g1, c.g2), minus):
         proof = proof_of(curve, a, b, a)
         assert same(proof_bytes.decode(curve, proof_bytes.encode(proof)), proof)
+    for i, which in enumerate("ABC"):
+        three = [c.g1, c.g2, c.g1]
+        three[i] = None
+        proof = proof_of(curve, *three)
+        data = proof_bytes.encode(proof)
+        if curve == "bn254":  # the EVM's precompile takes it
+            assert same(proof_bytes.decode(curve, data), proof)
+        else:
+            with pytest.raises(InvalidInput, match=f"proof: {which}: the point at infinity"):
+                proof_bytes.decode(curve, data)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_proofs_in_a_row(curve):
+    """A proof for each partition, without a count."""
+    proof, length = snarkjs.read_proof(REAL[curve], curve), proof_bytes.LENGTHS[curve]
+    data = proof_bytes.encode(proof)
+    for n in (1, 3):
+        found = proof_bytes.split(curve, data * n)
+        assert len(found) == n and all(same(p, proof) for p in found)
+    for size in (0, 1, length - 1, length + 1, 2 * length - 1):
+        with pytest.raises(
+            InvalidInput, match=f"proofs: expected a multiple of {length} bytes .* found {size}"
+        ):
+            proof_bytes.split(curve, (data * 2)[:size])
+    wrong = bytearray(data * 3)
+    wrong[length : length + 48] = b"\xff" * 48
+    with pytest.raises(InvalidInput, match="proof 2 of 3: A: "):
+        proof_bytes.split(curve, bytes(wrong))
+
+
+def outside(curve, group):
+    """A point of the curve that is not in the subgroup of order r."""
+    q, law = params.CURVES[curve].q, points.group(curve, group)
+    for i in range(1, 200):
+        if group == "g1":
+            x = i
+            y = affine.fq_sqrt((x**3 + params.CURVES[curve].b) % q, q)
+        else:
+            x = (i, 0)
+            y = affine.fq2_sqrt(affine.g2_right_side(curve, x), q)
+        if y is not None and not law.in_subgroup((x, y)):
+            return x, y
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("curve", "which"), [("bn254", "b"), *(("bls12_381", w) for w in "abc")])
+def test_points_outside_the_subgroup_are_the_verifiers(curve, which):
+    """They decode, as their bytes are in order, and verify nothing. In BN254's G1 there are none."""
+    good = snarkjs.read_proof(REAL[curve], curve)
+    vk = snarkjs.read_vkey(REAL[curve].with_name("vkey.json"))
+    publics = snarkjs.read_publics(REAL[curve].with_name("public.json"), curve)
+    group = "g2" if which == "b" else "g1"
+    law = points.group(curve, group)
+    (was,) = law.decode(getattr(good, which)[None])
+    small = law._times(params.CURVES[curve].r, outside(curve, group))  # r times it: of the order that is left
+    moved = law.add(was, small)
+    assert law.on_curve(moved) and not law.in_subgroup(moved)
+    bent = replace(good, **{which: law.encode([moved])[0]})
+    read = proof_bytes.decode(curve, proof_bytes.encode(bent))
+    assert same(read, bent)
+    assert verifier.verify(vk, good, publics)
+    assert not verifier.verify(vk, read, publics)
 
 
 def test_bls12_381_is_compressed_as_arkworks_does_it():
