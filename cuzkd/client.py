@@ -1,6 +1,6 @@
 """A small client: what the command line, the demo and the tests speak to a daemon with.
 
-Problem: callers want a witness file turned into proofs, and errors as words, not as transport statuses.
+Problem: callers want a witness or input file turned into proofs, and errors as words, not as transport statuses.
 Design: one blocking class over a gRPC channel. Files above the daemon's own limit go by Upload, smaller ones
 inside the request. A refused call raises the class of cuzkd.errors that the daemon meant; a daemon that
 cannot be reached raises Unavailable.
@@ -63,14 +63,17 @@ class Client:
     def submit(
         self,
         circuit: str,
-        witnesses: Sequence[Path | bytes],
+        witnesses: Sequence[Path | bytes] = (),
         *,
+        inputs: Sequence[Path | bytes] = (),
         request_id: str = "",
         priority: pb.Priority = pb.PRIORITY_UNSPECIFIED,
     ) -> str:
-        """Submit a job: one partition for each witness (.wtns file or its content). Returns the job's id.
+        """Submit a job: one partition for each witness (.wtns file or its content), then one for each input JSON (a
+        file or its content). Returns the job's id; with inputs it takes until their witnesses are calculated.
 
-        Witnesses travel inside the request up to the daemon's limit in all, the others by Upload.
+        Witnesses travel inside the request up to the daemon's limit in all, the others by Upload. Inputs always
+        travel inside.
         """
         request = pb.SubmitProofRequest(request_id=request_id, circuit_id=circuit, priority=priority)
         inline_bytes = 0
@@ -83,7 +86,11 @@ class Client:
                     witness=witness if isinstance(witness, bytes) else witness.read_bytes()
                 )
                 inline_bytes += size
-        return str(self._call(self._stub.SubmitProof, request).job_id)
+        for given in inputs:
+            _size(given, "input JSON")
+            request.partitions.add(input_json=given if isinstance(given, bytes) else given.read_bytes())
+        limit_s = None if inputs else CALL_TIMEOUT_S  # how long a calculation may take, the daemon knows
+        return str(self._call(self._stub.SubmitProof, request, limit_s).job_id)
 
     def wait(self, job_id: str, timeout_s: float = 0.0) -> pb.AwaitProofResponse:
         """Wait for a job's end, or until timeout_s is over (0 = for ever): then the status is TIMEOUT."""
@@ -93,10 +100,15 @@ class Client:
         return answer
 
     def prove(
-        self, circuit: str, witnesses: Sequence[Path | bytes], timeout_s: float = 0.0
+        self,
+        circuit: str,
+        witnesses: Sequence[Path | bytes] = (),
+        timeout_s: float = 0.0,
+        *,
+        inputs: Sequence[Path | bytes] = (),
     ) -> pb.AwaitProofResponse:
         """submit() and wait(), and the job's failure as an exception of the class that the daemon names."""
-        return require_done(self.wait(self.submit(circuit, witnesses), timeout_s))
+        return require_done(self.wait(self.submit(circuit, witnesses, inputs=inputs), timeout_s))
 
     def watch(self, job_id: str) -> Iterator[pb.JobState]:
         """The job's states until it has ended."""
@@ -153,15 +165,15 @@ def require_done(answer: pb.AwaitProofResponse) -> pb.AwaitProofResponse:
     raise from_code(answer.error_code, f"job {answer.job_id}: {answer.error_message}")
 
 
-def _size(witness: Path | bytes) -> int:
-    if isinstance(witness, bytes):
-        return len(witness)
+def _size(payload: Path | bytes, what: str = "witness") -> int:
+    if isinstance(payload, bytes):
+        return len(payload)
     try:
-        status = witness.stat()
+        status = payload.stat()
     except OSError as error:
-        raise InvalidInput(f"witness cannot be read: {error}") from None
+        raise InvalidInput(f"{what} cannot be read: {error}") from None
     if not stat.S_ISREG(status.st_mode):
-        raise InvalidInput(f"witness {witness}: is not a regular file")
+        raise InvalidInput(f"{what} {payload}: is not a regular file")
     return status.st_size
 
 

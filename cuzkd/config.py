@@ -147,6 +147,16 @@ class Wire:
 
 
 @dataclass(frozen=True)
+class Intake:
+    processes: int = setting(count(0), 1)  # that calculate witnesses from inputs; 0 = inputs are refused
+    max_waiting: int = setting(count(0), 64)
+    timeout: float = setting(span, 600.0)  # this and the next three: of one calculation
+    memory: int = setting(size, 2 << 30)
+    max_instructions: int = setting(count(1), 10**12)
+    max_input: int = setting(size, 64 << 20)
+
+
+@dataclass(frozen=True)
 class Queue:
     max_partitions: int = setting(count(1), 10_000)
     result_expiry_s: float = setting(span, 3600.0)
@@ -160,6 +170,7 @@ class Config:
     proving: Proving = field(default_factory=Proving)
     memory: Memory = field(default_factory=Memory)
     wire: Wire = field(default_factory=Wire)
+    intake: Intake = field(default_factory=Intake)
     queue: Queue = field(default_factory=Queue)
 
 

@@ -29,6 +29,7 @@ import cuzkd
 from cuzkd import log as logs
 from cuzkd.circuits.registry import Registry
 from cuzkd.config import Config
+from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.errors import InvalidInput
@@ -72,6 +73,14 @@ def engine_settings(config: Config) -> EngineSettings:
         max_upload_bytes=config.wire.max_upload,
         upload_expiry_s=config.wire.upload_expiry_s,
         server_folders=config.wire.server_folders,
+        intake=IntakeSettings(
+            processes=config.intake.processes,
+            max_waiting=config.intake.max_waiting,
+            timeout_s=config.intake.timeout,
+            memory_bytes=config.intake.memory,
+            max_instructions=config.intake.max_instructions,
+            max_input_bytes=config.intake.max_input,
+        ),
     )
 
 

@@ -27,6 +27,7 @@ from cuzkd.engine.stats import (
     PartitionRetried,
     ProverState,
     QueueDepths,
+    WitnessCalculated,
 )
 
 # 0.1 ms (a verification's smallest step) to 10 min (synthesis of the largest circuits): about three a decade.
@@ -45,7 +46,7 @@ class Metrics:
         Info("cuzkd_build", "Version of the daemon.", registry=registry).info({"version": version})
         self._phase = Histogram(
             "cuzkd_phase_seconds",
-            "Time of one partition in one phase; queue_wait and total count from submission.",
+            "Time of one partition in one phase; queue_wait and total count from submission, calculation* is before.",
             ("phase", "circuit", "backend"),
             buckets=BUCKETS_S,
             registry=registry,
@@ -70,6 +71,12 @@ class Metrics:
         self._retries = Counter(
             "cuzkd_retries",
             "Attempts that ended without a proof and were repeated.",
+            ("reason",),
+            registry=registry,
+        )
+        self._calculations = Counter(
+            "cuzkd_calculations",
+            "Witnesses calculated from inputs, or why not.",
             ("reason",),
             registry=registry,
         )
@@ -115,6 +122,8 @@ class Metrics:
             self._ended.labels(state.value, "" if state is JobState.DONE else "cancelled")
         for on_job_path in ("true", "false"):
             self._slabs.labels(on_job_path)
+        for reason in ("", "invalid_input", "unsatisfied_witness"):
+            self._calculations.labels(reason)
         for reason in ("device_fault", "exhausted", "self_verify", "unavailable"):
             self._retries.labels(reason)
 
@@ -130,6 +139,9 @@ class Metrics:
                 result = event.result
                 self._proofs.labels(event.circuit, result.backend).inc()
                 self._phases(event.circuit, result.backend, result.phases)
+            case WitnessCalculated():
+                self._calculations.labels(event.reason).inc()
+                self._phases(event.circuit, "intake", event.phases)
             case PartitionRetried():
                 self._retries.labels(event.reason).inc()
             case QueueDepths():

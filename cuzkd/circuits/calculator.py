@@ -32,7 +32,8 @@ __all__ = ["Calculator", "Limits"]
 
 
 class Calculator:
-    """A compiled calculator. curve, n_wires: of the witnesses that it makes. interface: e.g. "circom 2.2.3".
+    """A compiled calculator. curve, n_wires: of the witnesses that it makes. n_inputs: values that it takes, None
+    where it does not say (circom 1). interface: e.g. "circom 2.2.3". imports: what it is given, e.g. "env.memory".
 
     wasm: the module. limits: of one calculation. cache: settings of wasmtime's cache, "" for none. where: how errors
     name it. Raises MalformedFile when it is no circom calculator over a curve of ours, InvalidInput when asking it
@@ -55,7 +56,9 @@ class Calculator:
         self._kind.require(self._module, where)
         with self._box() as box:
             run = self._kind(box, self._module)
-            version, prime, self.n_wires = run.version(), run.prime(), run.n_wires()
+            version, prime = run.version(), run.prime()
+            self.n_wires, self.n_inputs = run.n_wires(), run.n_inputs()
+        self.imports = tuple(f"{wanted.module}.{wanted.name}" for wanted in self._module.imports)
         if version[0] not in (1, 2):
             raise MalformedFile(f"{where}: made by circom {version[0]}, expected 1 or 2")
         self.interface = "circom " + (".".join(map(str, version)) if version[0] > 1 else "1")

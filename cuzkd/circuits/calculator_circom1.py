@@ -86,6 +86,9 @@ class Circom1:
     def n_wires(self) -> int:
         return self._ask("getNVars")
 
+    def n_inputs(self) -> None:
+        """It does not say."""
+
     def feed(self, signals: Signals) -> None:
         """Set all inputs, which computes the witness. Raises InvalidInput for signals that are not the circuit's, or
         that overlap; UnsatisfiedWitness for a broken constraint.

@@ -136,6 +136,9 @@ class Circom2:
     def n_wires(self) -> int:
         return self._ask("getWitnessSize")
 
+    def n_inputs(self) -> int:
+        return self._ask("getInputSize")
+
     def feed(self, signals: Signals) -> None:
         """Set all inputs, which computes the witness. Raises InvalidInput for signals that are not the circuit's, or
         not of their sizes; UnsatisfiedWitness for a failed assertion.
@@ -170,7 +173,7 @@ class Circom2:
                 raise InvalidInput(
                     f"input JSON: signal {name}: too {few} values: expected {expected}, got {given}"
                 )
-        given, expected = sum(map(len, signals.values())) // N8, self._ask("getInputSize")
+        given, expected = sum(map(len, signals.values())) // N8, self.n_inputs()
         if given != expected:
             names = ", ".join(signals)[:400] or "none"
             raise InvalidInput(

@@ -1,4 +1,4 @@
-"""`cuzkd prove`, `verify`: from witnesses to files that anybody can check."""
+"""`cuzkd prove`, `verify`: from witnesses or inputs to files that anybody can check."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _prove(args: argparse.Namespace) -> int:
         raise InvalidInput(f"--out {args.out}: {error.strerror}") from None
     with access.client(args) as client:
         curves = {circuit.circuit_id: circuit.curve for circuit in client.circuits()}
-        job_id = client.submit(args.name, args.witness)
-        _show_progress(client, job_id, len(args.witness))
+        job_id = client.submit(args.name, args.witness or (), inputs=args.input or ())
+        _show_progress(client, job_id, len(args.witness or args.input))
         answer = require_done(client.wait(job_id))
     for result in answer.results:
         suffix = f"_{result.index}" if len(answer.results) > 1 else ""
@@ -62,11 +62,11 @@ def _write_result(folder: Path, suffix: str, curve: str, result: pb.PartitionRes
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from cuzkd.formats import snarkjs
+    from cuzkd.formats import kinds, snarkjs
     from cuzkd.groth16 import verifier
 
-    vk = snarkjs.read_vkey(args.vkey)
-    proof = snarkjs.read_proof(args.proof, vk.curve)
+    vk = kinds.read_vkey(args.vkey)
+    proof = kinds.read_proof(args.proof, vk.curve)
     publics = snarkjs.read_publics(args.public, vk.curve)
     valid = verifier.verify(vk, proof, publics)
     print("valid" if valid else "INVALID: the proof does not prove this statement under this key")
@@ -74,17 +74,25 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("prove", help="prove witnesses, one proof each")
+    command = commands.add_parser("prove", help="prove witnesses or inputs, one proof each")
     command.add_argument("name", help="the circuit")
-    command.add_argument(
-        "--witness", type=Path, required=True, nargs="+", action="extend", help=".wtns files"
+    given = command.add_mutually_exclusive_group(required=True)
+    given.add_argument("--witness", type=Path, nargs="+", action="extend", help=".wtns files")
+    given.add_argument(
+        "--input",
+        type=Path,
+        nargs="+",
+        action="extend",
+        help="input.json files: the daemon calculates the witnesses, with the circuit's own .wasm",
     )
     command.add_argument("--out", type=Path, required=True, help="folder for proof.json and public.json")
     access.add_options(command)
     command.set_defaults(run=_prove)
 
     command = commands.add_parser("verify", help="check a proof, without a daemon")
-    command.add_argument("--vkey", type=Path, required=True, help="verification_key.json")
-    command.add_argument("--proof", type=Path, required=True, help="proof.json")
+    command.add_argument(
+        "--vkey", type=Path, required=True, help="verification_key.json, .vk, or the .zkey or .params itself"
+    )
+    command.add_argument("--proof", type=Path, required=True, help="proof.json, or a proof's bytes")
     command.add_argument("--public", type=Path, required=True, help="public.json")
     command.set_defaults(run=_verify)

@@ -18,13 +18,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.budget_desk import BudgetDesk, Limit, auto_limit
+from cuzkd.engine.calculators import Calculators
 from cuzkd.engine.fleet import Fleet
 from cuzkd.engine.intake import Gathered, Intake
 from cuzkd.engine.job import (
@@ -45,7 +46,7 @@ from cuzkd.engine.status import describe
 from cuzkd.engine.supervisor import Supervisor
 from cuzkd.engine.uploads import Uploads
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import AlreadyExists, Cancelled, CuzkdError, InvalidInput, Unavailable
+from cuzkd.errors import AlreadyExists, Cancelled, InvalidInput, Unavailable
 
 log = structlog.get_logger()
 
@@ -79,7 +80,8 @@ class Engine:
         self._desk = BudgetDesk(self._budget.limit_bytes, self._memory_is_short)
         self._spool = Spool(settings.state_dir, settings.max_upload_bytes, settings.server_folders)
         uploads = Uploads(settings.upload_expiry_s, settings.max_partitions)
-        self._intake = Intake(self._spool, uploads, clock)
+        self._calculators = Calculators(settings.state_dir, settings.intake)
+        self._intake = Intake(self._spool, uploads, self._calculators, self.publish, clock)
         self._jobs = Jobs(settings, self._intake, self.publish, clock)
         self._fleet = Fleet(self._jobs, self._desk, self.publish, clock)
         self._fleet.add(self._supervisor("prover-0"))
@@ -142,6 +144,7 @@ class Engine:
             self._jobs.end(
                 job, JobState.CANCELLED, Unavailable.code, "the daemon stopped before the job had ended"
             )
+        await self._calculators.stop()
         await self._fleet.stop()
         self._jobs.close()
         if self._ticker is not None:
@@ -176,13 +179,15 @@ class Engine:
         self._require_open()
         return await self._intake.upload(size_bytes, chunks)
 
-    async def submit(self, request: JobRequest) -> JobView:
-        """Accept a job. Its payloads are on our disk, synced, when this returns.
+    async def submit(self, request: JobRequest, on_disk: Callable[[], None] = lambda: None) -> JobView:
+        """Accept a job. Its payloads are on our disk, synced, when this returns. on_disk is called as soon as nothing
+        of them is held in memory any more: inputs take longer, their witnesses are calculated first.
 
         A request_id seen before with the same content gives the job of then, whatever has become of it.
 
-        Raises InvalidInput, NotFound (circuit, upload, path), InvalidKey, NeverFits, Exhausted (queue, disk),
-        AlreadyExists (request_id with other content), Unavailable.
+        Raises InvalidInput, UnsatisfiedWitness (inputs), NotFound (circuit, calculator, upload, path), InvalidKey,
+        NeverFits, Exhausted (queue, disk, calculations), AlreadyExists (request_id with other content), Unsupported,
+        Unavailable.
         """
         self._require_open()
         if not request.partitions:
@@ -195,10 +200,14 @@ class Engine:
         self._desk.require_possible(manifest, self._fleet.in_place())
         if self._jobs.table.newest(request.request_id) is None:
             self._jobs.queue.require_room(len(request.partitions))  # before anything is written
-        gathered = await self._intake.gather(manifest.digest, request.partitions)
+        gathered = await self._intake.gather(manifest, request.partitions)
         try:
+            request = replace(request, partitions=())
+            on_disk()
+            if gathered.inputs and self._jobs.table.newest(request.request_id) is None:
+                gathered = await self._intake.calculate(manifest, gathered)
             return self._accept(request, manifest, gathered)
-        except CuzkdError:
+        except BaseException:
             self._intake.discard(gathered)
             raise
 

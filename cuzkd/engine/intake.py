@@ -1,44 +1,66 @@
 """From a request's payloads to spool files of ours, or back to nothing.
 
-Problem. A request may bring bytes, uploads and paths, fail half-way, repeat an earlier one, or lose its
+Problem. A request may bring bytes, uploads, paths and inputs, fail half-way, repeat an earlier one, or lose its
 client while the disk is at work; no file may be left behind, none be used twice, and the event loop must not
-wait for the disk. Design. `gather` makes or finds one file per payload, in threads. Nothing is taken until
+wait for the disk. Design. `gather` makes or finds one file per payload, in threads; from then on the content is
+known. `calculate` puts witnesses in the place of inputs (engine/calculators). Nothing is taken until
 `claim`, which does not wait and therefore cannot be overtaken. Whatever is not claimed is discarded; uploads
-then stay open for another try. Life. gather -> claim -> (the job) -> remove, or gather -> discard.
+then stay open for another try. Life. gather [-> calculate] -> claim -> (the job) -> remove, or -> discard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from cuzkd.engine.job import Payload, ServerPath, SpoolFile, UploadRef, WitnessBytes
+import structlog
+
+from cuzkd.circuits.manifest import Manifest
+from cuzkd.engine.calculators import Calculators
+from cuzkd.engine.job import InputJson, Payload, ServerPath, SpoolFile, UploadRef, WitnessBytes
 from cuzkd.engine.spool import Spool
+from cuzkd.engine.stats import Event, WitnessCalculated
 from cuzkd.engine.uploads import Uploads
-from cuzkd.errors import InvalidInput
+from cuzkd.errors import CuzkdError, InvalidInput
+from cuzkd.formats import wtns
+
+log = structlog.get_logger()
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """One file per partition. upload_ids: of those that are uploads. content: digest over all of the job."""
+    """One file per partition. upload_ids: of those that are uploads. content: digest over all of the job, with
+    inputs as they came. inputs: indexes of files that are input JSON still.
+    """
 
     files: tuple[SpoolFile, ...]
     upload_ids: tuple[str, ...]
     ours: tuple[SpoolFile, ...]  # made for this request alone
     content: bytes
+    inputs: tuple[int, ...] = ()
 
 
 class Intake:
     """Owned by the engine's loop."""
 
-    def __init__(self, spool: Spool, uploads: Uploads, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        uploads: Uploads,
+        calculators: Calculators,
+        publish: Callable[[Event], None],
+        clock: Callable[[], float],
+    ) -> None:
         self._spool = spool
         self._uploads = uploads
+        self._calculators = calculators
+        self._publish = publish
         self._clock = clock
         self._arriving = 0
         self._at_work: set[asyncio.Future[Any]] = set()
@@ -58,11 +80,17 @@ class Intake:
             incoming.close()
         return upload_id
 
-    async def gather(self, circuit_digest: str, payloads: Sequence[Payload]) -> Gathered:
-        """Every payload as a synced file. Raises InvalidInput, NotFound, Exhausted; then nothing is left."""
+    async def gather(self, manifest: Manifest, payloads: Sequence[Payload]) -> Gathered:
+        """Every payload as a synced file. Raises InvalidInput, NotFound, Exhausted, Unsupported; then nothing is
+        left.
+        """
         upload_ids = tuple(payload.upload_id for payload in payloads if isinstance(payload, UploadRef))
         if len(set(upload_ids)) < len(upload_ids):
             raise InvalidInput("partitions: two of them name the same upload; each needs its own")
+        for payload in payloads:
+            if isinstance(payload, InputJson):
+                self._calculators.require_possible(manifest)
+                self._calculators.require_size(len(payload.data))
         files: list[SpoolFile] = []
         ours: list[SpoolFile] = []
         try:
@@ -75,8 +103,71 @@ class Intake:
         except BaseException:
             self.remove(ours)
             raise
-        content = self._spool.combine([circuit_digest.encode(), *(file.digest for file in files)])
-        return Gathered(tuple(files), upload_ids, tuple(ours), content)
+        inputs = tuple(index for index, payload in enumerate(payloads) if isinstance(payload, InputJson))
+        kinds = [b"inputs" if index in inputs else b"witness" for index in range(len(files))]
+        content = self._spool.combine(
+            [
+                manifest.digest.encode(),
+                *itertools.chain(*zip(kinds, (file.digest for file in files), strict=True)),
+            ]
+        )
+        return Gathered(tuple(files), upload_ids, tuple(ours), content, inputs)
+
+    async def calculate(self, manifest: Manifest, gathered: Gathered) -> Gathered:
+        """Witnesses in the place of inputs, whose files are removed. As many at once as there are processes.
+
+        Raises what Calculators.calculate does, naming the partition, for the first that fails; then nothing has
+        changed.
+        """
+        made: dict[int, SpoolFile] = {}
+        left = iter(gathered.inputs)
+
+        async def one_after_the_other() -> None:
+            for index in left:
+                made[index] = await self._witness(manifest, gathered.files[index], index)
+
+        n_lanes = min(self._calculators.processes, len(gathered.inputs))
+        lanes = [asyncio.ensure_future(one_after_the_other()) for _ in range(n_lanes)]
+        try:
+            await asyncio.gather(*lanes)
+        except BaseException:
+            for lane in lanes:
+                lane.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+            self.remove(made.values())
+            raise
+        used = [gathered.files[index] for index in gathered.inputs]
+        self.remove(used)
+        files = tuple(made.get(index, file) for index, file in enumerate(gathered.files))
+        ours = (*(file for file in gathered.ours if file not in used), *made.values())
+        return replace(gathered, files=files, ours=ours, inputs=())
+
+    async def _witness(self, manifest: Manifest, inputs: SpoolFile, index: int) -> SpoolFile:
+        """The witness file of one input file."""
+        path = self._spool.place(
+            len(wtns.head(manifest.curve, manifest.n_wires)) + manifest.n_wires * wtns.N8
+        )
+        try:
+            took = await self._calculators.calculate(manifest, inputs.path, path)
+            adopt = functools.partial(self._spool.adopt, path, inputs.digest)
+            file = await self._to_end(adopt, self._remove_result)
+        except BaseException as error:
+            self.remove([replace(inputs, path=path)])
+            if not isinstance(error, CuzkdError):
+                raise
+            log.info("witness_not_calculated", circuit=manifest.name, code=error.code, message=str(error))
+            self._publish(WitnessCalculated(manifest.name, error.code, {}))
+            raise type(error)(f"partition {index}: {error}") from None
+        log.info(
+            "witness_calculated", circuit=manifest.name, **{k: round(s, 6) for k, s in asdict(took).items()}
+        )
+        phases = {
+            "calculation_wait": took.wait_s,
+            "calculation_compile": took.compile_s,
+            "calculation": took.calculate_s,
+        }
+        self._publish(WitnessCalculated(manifest.name, "", phases))
+        return file
 
     def require_free(self, gathered: Gathered) -> None:
         """Raises NotFound when another job has taken one of the uploads meanwhile."""
@@ -111,11 +202,11 @@ class Intake:
         for file in files:
             self._spool.remove(file)
 
-    async def _make(self, payload: WitnessBytes | ServerPath) -> SpoolFile:
-        if isinstance(payload, WitnessBytes):
-            work = asyncio.ensure_future(asyncio.to_thread(self._spool.write, payload.data))
-        else:
+    async def _make(self, payload: WitnessBytes | ServerPath | InputJson) -> SpoolFile:
+        if isinstance(payload, ServerPath):
             work = asyncio.ensure_future(asyncio.to_thread(self._spool.copy, payload.path))
+        else:
+            work = asyncio.ensure_future(asyncio.to_thread(self._spool.write, payload.data))
         self._track(work)
         try:
             return await asyncio.shield(work)

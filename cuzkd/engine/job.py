@@ -84,13 +84,20 @@ class ServerPath:
     path: str
 
 
-Payload = WitnessBytes | UploadRef | ServerPath
+@dataclass(frozen=True)
+class InputJson:
+    """The circuit's inputs, inside the request; the witness is calculated before the job is accepted."""
+
+    data: bytes = field(repr=False)
+
+
+Payload = WitnessBytes | UploadRef | ServerPath | InputJson
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """circuit: name of an installed circuit. partitions: one witness each. request_id: idempotency key, ""
-    for none.
+    """circuit: name of an installed circuit. partitions: one witness, or one set of inputs, each. request_id:
+    idempotency key, "" for none.
     """
 
     circuit: str

@@ -12,10 +12,7 @@ drains first.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import resource
-import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +22,7 @@ from cuzkd.backend.protocol import Backend, MsmSums
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.channel import Channel
+from cuzkd.engine.hardening import harden
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
@@ -34,20 +32,6 @@ from cuzkd.groth16 import verifier as groth16_verifier
 from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream, Upstream
-
-_PR_SET_DUMPABLE = 4
-
-
-def harden() -> None:
-    """No core dumps and no debugger of the same user: witnesses are in this memory. Group signals are the
-    front's.
-    """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 class Groth16:

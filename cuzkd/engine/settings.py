@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.job import Stage
 from cuzkd.engine.supervisor import COMMAND, Timing
 
@@ -29,7 +30,8 @@ class EngineSettings:
     that may wait; as many uploads may wait for jobs. result_expiry_s, max_results: how long, and how many,
     ended jobs are kept. server_folders:
     where clients may name files of this machine. eviction_min_idle_s: a key that nobody has used for so long
-    gives way when memory is short. fault, command: of tests (engine/faults.py; what is started as a prover).
+    gives way when memory is short. intake: where witnesses are calculated from inputs. fault, command: of tests
+    (engine/faults.py; what is started as a prover).
     """
 
     state_dir: Path
@@ -49,6 +51,7 @@ class EngineSettings:
     upload_expiry_s: float = 900.0
     server_folders: tuple[Path, ...] = ()
     eviction_min_idle_s: float = 300.0
+    intake: IntakeSettings = field(default_factory=IntakeSettings)
     heartbeat_s: float = 60.0
     stage_s: Mapping[Stage, float] = field(default_factory=lambda: STAGE_S)
     timing: Timing = field(default_factory=Timing)

@@ -8,8 +8,9 @@ synced, and its directory with it, before a job may name it. A client's path is 
 folder, component by component, without following links, and copied. Contents are told apart by a keyed hash
 whose key lives as long as the process: the digest says nothing about a witness to whoever reads a log.
 
-Life of a file. make (bytes, upload, copy) -> named by a job, or dropped -> removed at the job's end. An
-upload that no job has taken expires. At start, files that no job names are swept.
+Life of a file. make (bytes, upload, copy; or place, made by another process of ours, adopt) -> named by a job, or
+dropped -> removed at the job's end. An upload that no job has taken expires. At start, files that no job names are
+swept.
 
 Methods here block on the disk; the engine calls them in threads. Each file is used by one call at a time.
 """
@@ -74,9 +75,22 @@ class Spool:
 
     def create(self, size_bytes: int) -> Incoming:
         """A file that is going to have size_bytes. Raises InvalidInput when that is too much, Exhausted."""
-        if size_bytes > self.max_file_bytes:
-            raise InvalidInput(f"payload of {size_bytes} bytes: at most {self.max_file_bytes} are allowed")
+        self._require_size(size_bytes)
         return Incoming(self.directory / str(uuid.uuid4()), size_bytes, self._hasher())
+
+    def place(self, size_bytes: int) -> str:
+        """A path for a file that another process of ours is going to make. Raises InvalidInput when too large."""
+        self._require_size(size_bytes)
+        return str(self.directory / str(uuid.uuid4()))
+
+    def adopt(self, path: str, digest: bytes) -> SpoolFile:
+        """The file that was made at a place, synced by its maker; here its directory is. digest: of whatever it was
+        made from. Raises Exhausted.
+        """
+        with _disk(Path(path)):
+            size_bytes = os.stat(path).st_size
+            _sync_folder(self.directory)
+        return SpoolFile(path, size_bytes, digest)
 
     def copy(self, path: str) -> SpoolFile:
         """A copy of a regular file beneath an allowed folder, synced.
@@ -95,6 +109,10 @@ class Spool:
         """Unlink it. A prover that has it mapped keeps its map. Calling it again changes nothing."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(file.path)
+
+    def _require_size(self, size_bytes: int) -> None:
+        if size_bytes > self.max_file_bytes:
+            raise InvalidInput(f"payload of {size_bytes} bytes: at most {self.max_file_bytes} are allowed")
 
     def _hasher(self, data: bytes = b"") -> hashlib.blake2b:
         return hashlib.blake2b(data, digest_size=32, key=self._key)
@@ -164,11 +182,7 @@ class Incoming:
             raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, {self._written} came")
         with _disk(self._path):
             os.fsync(self._descriptor)
-            directory = os.open(self._path.parent, _OPEN_FOLDER)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            _sync_folder(self._path.parent)
         self._committed = True
         return SpoolFile(str(self._path), self._written, self._hasher.digest())
 
@@ -179,6 +193,14 @@ class Incoming:
             self._descriptor = -1
             if not self._committed:
                 os.unlink(self._path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, _OPEN_FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _close(descriptors: list[int]) -> None:

@@ -55,6 +55,17 @@ class PartitionRetried:
 
 
 @dataclass(frozen=True)
+class WitnessCalculated:
+    """Inputs became a witness, or did not: reason is a code of cuzkd.errors, "" when they did. phases: seconds by
+    name, before the job is submitted: calculation_wait, calculation_compile, calculation.
+    """
+
+    circuit: str
+    reason: str
+    phases: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class JobFinished:
     """A job reached its end. reason: "" when done, else a code of cuzkd.errors."""
 
@@ -130,6 +141,7 @@ Event = (
     | PartitionStage
     | PartitionFinished
     | PartitionRetried
+    | WitnessCalculated
     | JobFinished
     | ProverState
     | Heartbeat

@@ -170,9 +170,9 @@ class Supervisor:
         finally:
             self.ready = False
             self._channel = None
-            exit_code = await _reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
+            exit_code = await reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
             await channel.close()
-        return cause or _exit(exit_code) + (" before it was ready" if self.failed_starts else "")
+        return cause or describe_exit(exit_code) + (" before it was ready" if self.failed_starts else "")
 
     async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -246,7 +246,7 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
+async def reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
     """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards."""
     exited = asyncio.ensure_future(process.wait())
     await asyncio.wait([exited], timeout=patience_s)
@@ -265,7 +265,8 @@ async def _either(*waits: Awaitable[object]) -> None:
     await asyncio.wait(tasks)
 
 
-def _exit(status: int) -> str:
+def describe_exit(status: int) -> str:
+    """What a process's end means, from its exit status."""
     if status < 0:
         name = signal.Signals(-status).name
         hint = "; the kernel may have run out of memory" if -status == signal.SIGKILL else ""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.job import (
     PHASES,
+    InputJson,
     JobRequest,
     JobState,
     JobView,
@@ -72,7 +73,9 @@ def _payload(partition: pb.Partition, index: int) -> Payload:
             return UploadRef(partition.upload_id)
         case "server_path":
             return ServerPath(partition.server_path)
-    raise InvalidInput(f"partition {index}: has no witness, upload_id or server_path")
+        case "input_json":
+            return InputJson(partition.input_json)
+    raise InvalidInput(f"partition {index}: has no witness, upload_id, server_path or input_json")
 
 
 def _name(kind: Mapping[str, int] | object, number: int) -> str:

@@ -4,8 +4,8 @@ Problem: handlers that also judge, log and translate errors become unreadable.
 Design: handlers raise (the interceptors know what becomes of it), hold no state, and wait only for the
 engine. A job belongs to the daemon once it is accepted: a client that goes away loses nothing, and finds it
 again by its ids.
-Life of data: the payload of a request is on disk when submit() returns; the byte permit
-goes back there, long before the job ends.
+Life of data: as soon as the payload of a request is on disk its memory and its byte permit go back, long before
+the job ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import cuzkd
 from cuzkd.engine.engine import Engine
-from cuzkd.engine.stats import EngineStatus
+from cuzkd.engine.stats import CircuitStatus, EngineStatus
 from cuzkd.errors import InvalidInput
 from cuzkd.service import conversion
 from cuzkd.service.permits import release_current
@@ -44,7 +44,7 @@ class Servicer(rpc.ProvingEngineServicer):
         self._metrics_text = metrics_text
 
     async def SubmitProof(self, request: pb.SubmitProofRequest, context: Any) -> pb.SubmitProofResponse:
-        view = await self._engine.submit(conversion.job_request(request))
+        view = await self._engine.submit(conversion.job_request(request), lambda: _forget(request))
         return pb.SubmitProofResponse(job_id=view.job_id, queue_position=view.queue_position)
 
     async def AwaitProof(self, request: pb.AwaitProofRequest, context: Any) -> pb.AwaitProofResponse:
@@ -52,9 +52,7 @@ class Servicer(rpc.ProvingEngineServicer):
         return conversion.await_response(await self._engine.wait(request.job_id, timeout_s))
 
     async def Prove(self, request: pb.ProveRequest, context: Any) -> pb.ProveResponse:
-        view = await self._engine.submit(conversion.job_request(request.submit))
-        request.Clear()
-        release_current()
+        view = await self._engine.submit(conversion.job_request(request.submit), lambda: _forget(request))
         return pb.ProveResponse(result=conversion.await_response(await self._engine.wait(view.job_id)))
 
     async def CancelProof(self, request: pb.CancelProofRequest, context: Any) -> pb.CancelProofResponse:
@@ -126,6 +124,12 @@ class Servicer(rpc.ProvingEngineServicer):
         )
 
 
+def _forget(request: Any) -> None:
+    """Its payload is on disk: the memory is free for others."""
+    request.Clear()
+    release_current()
+
+
 async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncIterator[bytes]:
     async for request in requests:
         if request.WhichOneof("part") != "data":
@@ -156,9 +160,15 @@ def _circuits(status: EngineStatus) -> list[pb.SRSStatus]:
     return [
         pb.SRSStatus(
             circuit_id=circuit.circuit,
-            tier=pb.SRSStatus.HOT if circuit.loaded else pb.SRSStatus.COLD,
+            tier=_tier(circuit),
             size_bytes=circuit.size_bytes,
             ref_count=circuit.users,
         )
         for circuit in status.circuits
     ]
+
+
+def _tier(circuit: CircuitStatus) -> pb.SRSStatus.Tier:
+    if circuit.loaded:
+        return pb.SRSStatus.HOT
+    return pb.SRSStatus.WARM if circuit.cached else pb.SRSStatus.COLD

@@ -70,14 +70,16 @@ class SubmitProofRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., proof_kind: _Optional[_Union[ProofKind, str]] = ..., sector_size: _Optional[int] = ..., registered_proof: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., vanilla_proof: _Optional[bytes] = ..., vanilla_proofs: _Optional[_Iterable[bytes]] = ..., sector_number: _Optional[int] = ..., miner_id: _Optional[int] = ..., randomness: _Optional[bytes] = ..., partition_index: _Optional[int] = ..., comm_r_old: _Optional[bytes] = ..., comm_r_new: _Optional[bytes] = ..., comm_d_new: _Optional[bytes] = ..., circuit_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("witness", "upload_id", "server_path")
+    __slots__ = ("witness", "upload_id", "server_path", "input_json")
     WITNESS_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     SERVER_PATH_FIELD_NUMBER: _ClassVar[int]
+    INPUT_JSON_FIELD_NUMBER: _ClassVar[int]
     witness: bytes
     upload_id: str
     server_path: str
-    def __init__(self, witness: _Optional[bytes] = ..., upload_id: _Optional[str] = ..., server_path: _Optional[str] = ...) -> None: ...
+    input_json: bytes
+    def __init__(self, witness: _Optional[bytes] = ..., upload_id: _Optional[str] = ..., server_path: _Optional[str] = ..., input_json: _Optional[bytes] = ...) -> None: ...
 
 class SubmitProofResponse(_message.Message):
     __slots__ = ("job_id", "queue_position", "assigned_gpu")

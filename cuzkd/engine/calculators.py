@@ -1,0 +1,254 @@
+"""The front's few intake processes: witnesses are calculated there, one at a time in each.
+
+Problem. A calculation may hang, eat memory or kill its process; its client may leave; and a daemon that is never sent
+inputs should not pay for any of it. Design. Processes start when they are first needed and stay for the next
+calculation. Who comes when all are busy waits in order of arrival, up to a number, then is refused. A calculation
+that takes too long, or that nobody waits for any more, ends with its process; the next one gets a new process. A
+process that dies by itself fails the one calculation that it was at.
+
+Life of a process. spawned -> (calculating -> idle)* -> killed, or found dead. When `calculate` is over, however it
+ended, nobody writes to its output any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from cuzkd.circuits.manifest import Manifest
+from cuzkd.engine.channel import AsyncChannel
+from cuzkd.engine.supervisor import describe_exit, environment, reap
+from cuzkd.engine.wire import intake_pb2 as wire
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
+
+log = structlog.get_logger()
+
+COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.intake_process")
+
+
+@dataclass(frozen=True)
+class IntakeSettings:
+    """processes: at most so many, 0 = none: inputs are refused. max_waiting: calculations that may wait for one.
+    timeout_s, memory_bytes, max_instructions: of one calculation. max_input_bytes: of one input JSON. command: what
+    is started (tests).
+    """
+
+    processes: int = 1
+    max_waiting: int = 64
+    timeout_s: float = 600.0
+    memory_bytes: int = 2 << 30
+    max_instructions: int = 10**12
+    max_input_bytes: int = 64 << 20
+    command: Sequence[str] = COMMAND
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """How long it took, in seconds. wait_s: until a process was free. compile_s: 0 or nearly so where the process
+    had the calculator already. calculate_s: reading the inputs, calculating, writing.
+    """
+
+    wait_s: float
+    compile_s: float
+    calculate_s: float
+
+
+@dataclass(eq=False)
+class _Process:
+    process: asyncio.subprocess.Process
+    channel: AsyncChannel[wire.FromIntake]
+    calculators: set[str] = field(default_factory=set)  # digests of those that it has compiled
+
+    async def ask(self, request: wire.Calculate) -> wire.FromIntake | None:
+        """Its answer; None when it is gone."""
+        try:
+            await self.channel.send(wire.ToIntake(calculate=request))
+        except ConnectionError:
+            return None
+        return await self.channel.receive()
+
+    async def end(self) -> int:
+        """Kill and reap it; its exit status."""
+        status = await reap(self.process, patience_s=0.0)
+        await self.channel.close()
+        return status
+
+
+class Calculators:
+    """Owned by the engine's loop."""
+
+    def __init__(self, state_dir: Path, settings: IntakeSettings) -> None:
+        self._state_dir = state_dir.resolve()
+        self._settings = settings
+        self._turns = asyncio.Semaphore(settings.processes)
+        self._waiting = 0
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._ending: set[asyncio.Task[int]] = set()
+        self._closed = False
+
+    @property
+    def processes(self) -> int:
+        """How many may calculate at once."""
+        return self._settings.processes
+
+    def require_possible(self, manifest: Manifest) -> None:
+        """Raise Unsupported when this daemon calculates nothing, NotFound when the circuit has no calculator."""
+        if not self._settings.processes:
+            raise Unsupported(
+                "input JSON: this daemon calculates no witnesses (intake.processes = 0): send a witness"
+            )
+        if not manifest.calculator:
+            raise NotFound(
+                f"circuit {manifest.name}: has no witness calculator: add it with its .wasm, or send a witness"
+            )
+
+    def require_size(self, nbytes: int) -> None:
+        """Raise InvalidInput when an input is larger than is allowed."""
+        if nbytes > self._settings.max_input_bytes:
+            allowed = self._settings.max_input_bytes
+            raise InvalidInput(
+                f"input JSON: {nbytes} bytes, at most {allowed} are allowed (intake.max_input)"
+            )
+
+    async def calculate(self, manifest: Manifest, input_path: str, output_path: str) -> Calculation:
+        """Make the witness file for an input file. The output is synced (its directory is not).
+
+        Raises InvalidInput (inputs, or a limit exceeded), UnsatisfiedWitness, NotFound, Exhausted, Unavailable;
+        CuzkdError when the process died. Then the output may be there in part; it is the caller's to remove.
+        """
+        self.require_possible(manifest)
+        request = wire.Calculate(
+            circuit=manifest.name,
+            calculator_digest=manifest.calculator,
+            curve=manifest.curve,
+            n_wires=manifest.n_wires,
+            input_path=input_path,
+            output_path=output_path,
+        )
+        loop = asyncio.get_running_loop()
+        came_s = loop.time()
+        await self._take_turn()
+        try:
+            wait_s = loop.time() - came_s
+            done = await self._in_a_process(request)
+        finally:
+            self._turns.release()
+        return Calculation(wait_s, done.compile_s, done.seconds)
+
+    async def stop(self) -> None:
+        """End all processes; calculations that run fail with Unavailable. Idempotent."""
+        self._closed = True
+        for process in (*self._idle, *self._busy):
+            self._end(process)
+        self._idle.clear()
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _take_turn(self) -> None:
+        if self._turns.locked() and self._waiting >= self._settings.max_waiting:
+            raise Exhausted(
+                f"input JSON: {self._waiting} calculations wait, at most {self._settings.max_waiting} may; "
+                "try again later, or send witnesses"
+            )
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def _in_a_process(self, request: wire.Calculate) -> wire.Calculated:
+        process = self._pick(request.calculator_digest) or await self._spawn()
+        self._busy.add(process)
+        answer = None
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                answer = await process.ask(request)
+        except TimeoutError:
+            raise InvalidInput(
+                f"circuit {request.circuit}: the calculation took longer than the limit of "
+                f"{self._settings.timeout_s:g} s (intake.timeout)"
+            ) from None
+        finally:
+            self._busy.discard(process)
+            if answer is None or self._closed:
+                status = await asyncio.shield(self._end(process))
+            else:
+                self._idle.append(process)
+        if self._closed:
+            raise Unavailable("the daemon is stopping")
+        if answer is None:
+            cause = describe_exit(status)
+            log.error("intake_process_died", circuit=request.circuit, cause=cause)
+            raise CuzkdError(
+                f"circuit {request.circuit}: the process that calculated the witness died: {cause}"
+            )
+        if answer.WhichOneof("kind") == "failed":
+            raise from_code(answer.failed.error_code, answer.failed.error_message)
+        process.calculators.add(request.calculator_digest)
+        return answer.calculated
+
+    def _pick(self, digest: str) -> _Process | None:
+        """An idle process, one that has the calculator if there is one. Those that died meanwhile are forgotten."""
+        for process in [process for process in self._idle if process.process.returncode is not None]:
+            self._idle.remove(process)
+            self._end(process)
+        if not self._idle:
+            return None
+        knowing = next((process for process in self._idle if digest in process.calculators), self._idle[-1])
+        self._idle.remove(knowing)
+        return knowing
+
+    async def _spawn(self) -> _Process:
+        if self._closed:
+            raise Unavailable("the daemon is stopping")
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._settings.command,
+                "--fd",
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=environment(os.environ),
+                cwd=self._state_dir,
+                start_new_session=True,  # a Ctrl-C at our terminal is ours to handle
+            )
+            channel = await AsyncChannel.open(ours, wire.FromIntake)
+        except OSError as error:
+            ours.close()
+            raise Unavailable(f"input JSON: no process can be started: {error.strerror}") from None
+        except BaseException:
+            ours.close()  # if it was started, it ends for having nobody to listen to
+            raise
+        finally:
+            theirs.close()
+        started = _Process(process, channel)
+        log.info("intake_process_started", pid=process.pid)
+        settings = self._settings
+        started.channel.post(
+            wire.ToIntake(
+                configure=wire.Configure(
+                    state_dir=str(self._state_dir),
+                    memory_bytes=settings.memory_bytes,
+                    fuel=settings.max_instructions,
+                    max_input_bytes=settings.max_input_bytes,
+                )
+            )
+        )
+        return started
+
+    def _end(self, process: _Process) -> asyncio.Task[int]:
+        """Kill it; the task is done when it is gone."""
+        task = asyncio.get_running_loop().create_task(process.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
