@@ -35,6 +35,8 @@ POINTS: Table = {
     "point": r"(alpha1|beta1|delta1|beta2|gamma2|delta2|IC|A|B1|B2|C|H): point \d+ of \d+: expected a point of ",
     "infinity": r"(alpha|beta|gamma|delta)_g[12] is the point at infinity",
     "phase 2": r"gamma_g2 equals delta_g2",
+    "fit": r"A, B and H do not fit the constraint matrices",
+    "B1 is B2": r"B1 and B2 are not the same multiples of their generators",
     "pairing": r"(beta1 and beta2|delta1 and delta2) are not the same multiple",
     "vkey": r"(alpha_g1|beta_g2|gamma_g2|delta_g2|ic) differs from the verification key",
     "unsatisfied": r"the proof does not verify: the witness breaks a constraint, or the key does not fit it",

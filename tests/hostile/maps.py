@@ -40,7 +40,7 @@ def frame(data: bytes, unread: Sequence[int] = ()) -> Iterator[Field]:
     yield Field("number of sections", "number", 8, 4, FRAME)
     for i, head, _, _ in sections(data):
         # Sections of one size that have changed places are told apart by what is in them, or by what comes of it.
-        other = words("same") if i in unread else words("n8, prime, header size, entries, point, unsatisfied")
+        other = words("same") if i in unread else words("n8, prime, header size, entries, point, fit, B1 is B2")
         yield Field(f"section {i}: id", "number", head, 4, FRAME | other)
         yield Field(f"section {i}: size", "number", head + 4, 8, FRAME)
 
@@ -73,6 +73,7 @@ def zkey(data: bytes, curve: str) -> list[Field]:
         fields.append(Field(name, "point", at, spelling.size, single, detail=spelling))
         at += spelling.size
 
+    # On a domain of two, h is a constant, and the two points of H are summed: exchanged, they prove as before.
     for i, name, spelling in (
         (3, "IC", g1),
         (5, "A", g1),
@@ -82,7 +83,7 @@ def zkey(data: bytes, curve: str) -> list[Field]:
         (9, "H", g1),
     ):
         begin, size = where[i]
-        answers = words("point, vkey") if i == 3 else words("point, unsatisfied, true")
+        answers = words("point, vkey") if i == 3 else words("point, fit, B1 is B2, unsatisfied, true")
         for k in few(size // spelling.size):
             at = begin + k * spelling.size
             fields.append(Field(f"{name}[{k}]", "point", at, spelling.size, answers, detail=spelling))
@@ -91,7 +92,7 @@ def zkey(data: bytes, curve: str) -> list[Field]:
     fields.append(Field("entries", "number", begin, 4, words("entries")))
     for k in few((size - 4) // 44):
         at = begin + 4 + 44 * k
-        another = words("binding, unsatisfied, true")
+        another = words("binding, fit, unsatisfied, true")
         fields += [
             Field(f"entry {k}: matrix", "number", at, 4, another | words("matrix index")),
             Field(f"entry {k}: row", "number", at + 4, 4, another | words("row index")),

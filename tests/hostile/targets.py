@@ -139,7 +139,7 @@ def zkey_target(made: Callable[[], Honest]) -> Target:
 
     def read(path: Path) -> ProvingKey:
         key = zkey.read(path)
-        checks.require_sound(key, str(path), honest.vk)
+        checks.require_sound(key, key.blocks, str(path), honest.vk)
         return key
 
     def use(key: ProvingKey) -> str | None:
