@@ -141,6 +141,12 @@ def read_vkey(path: str | os.PathLike[str]) -> VerifyingKey:
     return vkey_from_json(_text(path), str(path))
 
 
+def load(path: str | os.PathLike[str]) -> tuple[bytes, Any]:
+    """The text of a file of JSON, and what it holds, whatever that is. Raises MalformedFile, InvalidInput."""
+    text = _text(path)
+    return text, _load(text, str(path))
+
+
 def _text(path: str | os.PathLike[str]) -> bytes:
     with iden3.map_file(Path(path)) as data:
         if len(data) > MAX_BYTES:
