@@ -45,6 +45,11 @@ def byte_count(n_bytes: int) -> str:
     return ""
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 constraint", "3,016 constraints"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 class Bar:
     """A progress bar of `total` steps. Where the stream is no terminal it draws nothing."""
 

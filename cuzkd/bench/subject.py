@@ -24,6 +24,7 @@ from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import auto_limit
+from cuzkd.engine.residency import constraint_bytes
 from cuzkd.errors import DeviceFault, NeverFits
 from cuzkd.formats.zkey import ROOT_FAMILY
 from cuzkd.groth16 import setup, verifier
@@ -53,6 +54,14 @@ class Provable:
     def load_on(self, backend: Backend) -> LoadedKey:
         """It is there already."""
         return self.loaded
+
+    @property
+    def head_bytes(self) -> int:
+        return constraint_bytes(self.key)
+
+    @property
+    def point_bytes(self) -> int:
+        return self.key.arrays.host_bytes
 
     @property
     def witness_bytes(self) -> int:

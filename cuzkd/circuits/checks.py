@@ -1,33 +1,46 @@
 """What a proving key must satisfy before anything is proved with it: the thorough look that it gets once.
 
-Problem: an off-curve point, a key whose phase 2 was left out (gamma = delta lets anybody forge), or a key
-that belongs to another verification key shows elsewhere as proofs that do not verify, or does not show at
-all.
-Design: counts were checked by whoever made the key object; here come the points. All of them are checked
-against the curve in native threads. The few points of the verifying key are also checked for their subgroups,
-and by pairings for agreeing with each other. The many others are not: a proof made from a point outside the
-subgroup fails verification, and no unverified proof leaves the daemon.
+Problem: an off-curve point, a point outside the subgroup, a key whose phase 2 was left out (gamma = delta lets
+anybody forge), or a key that belongs to another circuit or another verification key shows elsewhere as proofs that
+do not verify, or does not show at all. And keys are larger than memory.
+Design: counts were checked by whoever made the key object. The few points of the head are looked at at once. The
+many others pass by, block after block, on their way into the key file: each of them is checked against curve and
+subgroup, and random sums are made of them on the way, from which pairings tell at the end whether B1 is B2, and
+whether A, B and H fit the constraint matrices (fits.py). So a key is read once, and what was checked is what was
+written.
+Life: Checks(head) -> watch(query, its blocks) for each query, in any order -> conclude().
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cuzkd.backend import cpu
-from cuzkd.backend.protocol import U64
+from cuzkd.backend.protocol import U64, SparseMatrix
+from cuzkd.circuits.fits import ROUNDS, Fit, random_scalars
+from cuzkd.circuits.prepared import query_shape
 from cuzkd.curves import params
 from cuzkd.errors import InvalidKey
 from cuzkd.formats import affine
-from cuzkd.groth16.keys import ProvingKey, VerifyingKey
+from cuzkd.groth16 import hosts
+from cuzkd.groth16.constraints import Constraints
+from cuzkd.groth16.keys import KeyHead, VerifyingKey
+
+LETTERS = {"a_g1": "A", "b_g1": "B1", "b_g2": "B2", "l_g1": "C", "h_g1": "H"}  # as files call the queries
+ROW_BLOCK = 1 << 20  # rows that are compared at a time
+# (a sum's name, CANONICAL scalars of the query's points, which of them have a part)
+Wanted = tuple[str, U64, NDArray[np.bool_] | None]
 
 
-def require_sound(key: ProvingKey, source: str, expected: VerifyingKey | None = None) -> None:
-    """Raise InvalidKey, naming source and array, unless the key is sound (and equals `expected`, where
-    given).
+def require_sound_head(key: KeyHead, source: str, expected: VerifyingKey | None = None) -> None:
+    """The single points and IC: on the curve, in the subgroup, consistent, secure, equal to `expected` where given.
+
+    Raises InvalidKey, naming source and point.
     """
-    vk, arrays, curve = key.vk, key.arrays, key.arrays.curve
+    vk, curve = key.vk, key.vk.curve
     single_g1 = {"alpha1": vk.alpha_g1, "beta1": key.beta_g1, "delta1": key.delta_g1}
     single_g2 = {"beta2": vk.beta_g2, "gamma2": vk.gamma_g2, "delta2": vk.delta_g2}
     try:
@@ -35,37 +48,178 @@ def require_sound(key: ProvingKey, source: str, expected: VerifyingKey | None = 
     except InvalidKey as error:
         raise InvalidKey(f"{source}: {error}") from None
     for name, point in single_g1.items():
-        _require_points(curve, "g1", point[None], f"{source}: {name}", subgroup=True)
+        _require_points(curve, "g1", point[None], f"{source}: {name}", 0, 1)
     for name, point in single_g2.items():
-        _require_points(curve, "g2", point[None], f"{source}: {name}", subgroup=True)
-    _require_points(curve, "g1", vk.ic, f"{source}: IC", subgroup=True)
-    _require_consistent(curve, single_g1, single_g2, source)
+        _require_points(curve, "g2", point[None], f"{source}: {name}", 0, 1)
+    _require_points(curve, "g1", vk.ic, f"{source}: IC", 0, len(vk.ic))
+    for name in ("beta", "delta"):
+        if not same_multiple(curve, single_g1[f"{name}1"], single_g2[f"{name}2"]):
+            raise InvalidKey(f"{source}: {name}1 and {name}2 are not the same multiple of their generators")
     if expected is not None:
         _require_same(vk, expected, source)
-    for name, group, points in (
-        ("A", "g1", arrays.a_g1), ("B1", "g1", arrays.b_g1), ("B2", "g2", arrays.b_g2),
-        ("C", "g1", arrays.l_g1), ("H", "g1", arrays.h_g1),
-    ):  # fmt: skip
-        _require_points(curve, group, points, f"{source}: {name}", subgroup=False)
 
 
-def _require_points(curve: str, group: str, points: U64, where: str, subgroup: bool) -> None:
-    bad = cpu.check_points(curve, group, points, subgroup=subgroup)
-    if bad >= 0:
-        allowed = f"the r-subgroup of {group} of {curve}" if subgroup else f"{group} of {curve}"
-        raise InvalidKey(f"{where}: point {bad} of {len(points)}: expected a point of {allowed}")
+class Checks:
+    """families: the root families that H may be of; all but one are for formats that do not say. told(nbytes): called
+    for each block of points that was looked at.
+
+    Raises InvalidKey, naming source and what is wrong with it, here, while blocks are watched, and at the end.
+    """
+
+    def __init__(
+        self,
+        key: KeyHead,
+        source: str,
+        expected: VerifyingKey | None = None,
+        families: Sequence[int] | None = None,
+        told: Callable[[int], None] = lambda nbytes: None,
+    ) -> None:
+        require_sound_head(key, source, expected)
+        self._key, self._source, self._told = key, source, told
+        self.fit = Fit(key.constraints, key.arrays, families or [key.arrays.root_family])
+        self._sums: dict[str, U64] = {}
+        self._picked: dict[str, U64] = {}  # "A 5": a single point
+
+    def watch(self, query: str, blocks: Iterator[U64]) -> Iterator[U64]:
+        """The blocks of one query as they come, each of them looked at before it goes on."""
+        curve, at = self._key.vk.curve, 0
+        count = query_shape(self._key.arrays, query)[0]
+        group, name = ("g2" if query == "b_g2" else "g1"), LETTERS[query]
+        wanted = self._wanted(query)
+        for label, _, _ in wanted:
+            self._sums[label] = np.zeros(query_shape(self._key.arrays, query)[1:], np.uint64)
+        for block in blocks:
+            _require_points(curve, group, block, f"{self._source}: {name}", at, count)
+            window = slice(at, at + len(block))
+            for label, scalars, mask in wanted:
+                self._add(label, group, block, scalars[window], None if mask is None else mask[window])
+            for wire in self._singles(query):
+                if at <= wire < at + len(block):
+                    self._picked[f"{name} {wire}"] = block[wire - at].copy()
+            at += len(block)
+            self._told(block.nbytes)
+            yield block
+
+    def conclude(self) -> int:
+        """What all points together must satisfy. Returns the root family that H is of."""
+        curve, sums = self._key.vk.curve, self._sums
+        total = sums["B2 0"]
+        for number in range(1, ROUNDS + 1):
+            total = _add(curve, "g2", total, sums[f"B2 {number}"])
+        if not same_multiple(curve, sums["B1"], total):
+            raise InvalidKey(f"{self._source}: B1 and B2 are not the same multiples of their generators")
+        left = [(sums[f"A {n}"], self._picked[f"B2 {t}"]) for n, t in enumerate(self.fit.a.partners)]
+        left += [(self._picked[f"A {t}"], sums[f"B2 {n}"]) for n, t in enumerate(self.fit.b.partners)]
+        for family in self.fit.h:
+            right = (_negative(curve, "g1", sums[f"H {family}"]), self._key.vk.delta_g2)
+            g1, g2 = zip(*left, right, strict=True)
+            if hosts.best().services.pairing_check(curve, np.stack(g1), np.stack(g2)):
+                return family
+        raise InvalidKey(
+            f"{self._source}: A, B and H do not fit the constraint matrices "
+            f"(with roots of unity from {' or '.join(map(str, self.fit.h))}): they are of another circuit"
+        )
+
+    def _wanted(self, query: str) -> list[Wanted]:
+        a, b = self.fit.a, self.fit.b
+        if query == "a_g1":
+            return [(f"A {n}", a.scalars, a.round == n) for n in range(len(a.partners))]
+        if query == "b_g1":
+            return [("B1", b.scalars, None)]
+        if query == "b_g2":
+            return [(f"B2 {n}", b.scalars, b.round == n) for n in range(ROUNDS + 1)]
+        if query == "h_g1":
+            return [(f"H {family}", h, None) for family, h in self.fit.h.items()]
+        return []
+
+    def _singles(self, query: str) -> Sequence[int]:
+        return {"a_g1": self.fit.b.partners, "b_g2": self.fit.a.partners}.get(query, ())
+
+    def _add(self, label: str, group: str, points: U64, scalars: U64, mask: NDArray[np.bool_] | None) -> None:
+        if mask is not None and not mask.all():
+            points, scalars = points[mask], scalars[mask]
+        if len(points):
+            curve = self._key.vk.curve
+            part = hosts.best().backend.msm(curve, group, points, scalars)
+            self._sums[label] = _add(curve, group, self._sums[label], part)
 
 
-def _require_consistent(curve: str, in_g1: Mapping[str, U64], in_g2: Mapping[str, U64], source: str) -> None:
-    """beta and delta occur in both groups: e(x G1, -G2) e(G1, x G2) = 1."""
+def require_sound(
+    key: KeyHead,
+    blocks: Callable[[str], Iterator[U64]],
+    source: str,
+    expected: VerifyingKey | None = None,
+    told: Callable[[int], None] = lambda nbytes: None,
+) -> None:
+    """Look at all of a key that lies there already. blocks: the points of each query."""
+    checks = Checks(key, source, expected, told=told)
+    for query in LETTERS:
+        for _ in checks.watch(query, blocks(query)):
+            pass
+    checks.conclude()
+
+
+def require_same_rows(found: Constraints, expected: Constraints, source: str, r1cs: str) -> None:
+    """Are A and B those of another file? InvalidKey names the first constraint that differs.
+
+    Rows are compared by their products with a random vector, so neither order nor repetition of entries matters.
+    """
+    for what in ("curve", "n_public", "n_wires", "n_constraints"):
+        ours, theirs = getattr(found, what), getattr(expected, what)
+        if ours != theirs:
+            raise InvalidKey(
+                f"{source}: {what}: expected {theirs} ({r1cs}), found {ours}: not of one circuit"
+            )
+    z = random_scalars(found.n_wires)
+    for begin in range(0, found.n_rows, ROW_BLOCK):
+        end = min(begin + ROW_BLOCK, found.n_rows)
+        for name, ours, theirs in (("A", found.a, expected.a), ("B", found.b, expected.b)):
+            differ = (
+                _rows(found.curve, ours, z, begin, end) != _rows(found.curve, theirs, z, begin, end)
+            ).any(axis=1)
+            if differ.any():
+                row = begin + int(differ.argmax())
+                raise InvalidKey(
+                    f"{source}: constraint {row}: its row of {name} differs from that in {r1cs}: not of one circuit"
+                )
+
+
+def _rows(curve: str, matrix: SparseMatrix, z: U64, begin: int, end: int) -> U64:
+    """Rows [begin, end) of matrix z."""
+    window = replace(
+        matrix, row_ptr=matrix.row_ptr[begin : end + 1]
+    )  # which goes on pointing into all entries
+    out = np.empty((end - begin, 4), np.uint64)
+    hosts.best().services.spmv_into(curve, window, z, out, 0, end - begin)
+    return out
+
+
+def same_multiple(curve: str, in_g1: U64, in_g2: U64) -> bool:
+    """Are two points the same multiple x of their generators? e(x G1, -G2) e(G1, x G2) = 1."""
     c = params.CURVES[curve]
-    g1, (g2_x, g2_y) = affine.g1_to_array(curve, c.g1), c.g2
-    minus_g2 = affine.g2_to_array(curve, (g2_x, (-g2_y[0] % c.q, -g2_y[1] % c.q)))
-    for name in ("beta", "delta"):
-        if not cpu.pairing_check(
-            curve, np.stack([in_g1[f"{name}1"], g1]), np.stack([minus_g2, in_g2[f"{name}2"]])
-        ):
-            raise InvalidKey(f"{source}: {name}1 and {name}2 are not the same multiple of their generators")
+    g1, (x, y) = affine.g1_to_array(curve, c.g1), c.g2
+    minus_g2 = affine.g2_to_array(curve, (x, (-y[0] % c.q, -y[1] % c.q)))
+    pairs = np.stack([in_g1, g1]), np.stack([minus_g2, in_g2])
+    return hosts.best().services.pairing_check(curve, *pairs)
+
+
+def _add(curve: str, group: str, p: U64, q: U64) -> U64:
+    sum_: U64 = hosts.best().backend.point_op(curve, group, "add", p[None], q[None])[0]
+    return sum_
+
+
+def _negative(curve: str, group: str, p: U64) -> U64:
+    negative: U64 = hosts.best().backend.point_op(curve, group, "neg", p[None])[0]
+    return negative
+
+
+def _require_points(curve: str, group: str, points: U64, where: str, first: int, count: int) -> None:
+    """Points number `first` and on, of `count`."""
+    bad = hosts.best().services.check_points(curve, group, points, subgroup=True)
+    if bad >= 0:
+        raise InvalidKey(
+            f"{where}: point {first + bad} of {count}: expected a point of the r-subgroup of {group} of {curve}"
+        )
 
 
 def _require_same(vk: VerifyingKey, expected: VerifyingKey, source: str) -> None:

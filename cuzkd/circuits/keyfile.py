@@ -1,70 +1,119 @@
 """A file of page-aligned arrays: the layout in which prepared keys lie on disk.
 
-Problem: a .zkey has unaligned points and coefficients entry by entry; reading one costs a parse and a copy at
-each start of a prover, and a damaged one shows only in proofs that do not verify.
-Design: arrays one after another, each at a page boundary, as the backends want them, so that loading is
-mapping. The file describes nothing itself: the manifest does, with a digest for each 64 MiB. It is written
-under another name, synced, and renamed by the caller with its whole directory; it is never written again.
-Life of data: arrays made by `map_arrays` are read-only windows of the map, which lives as long as any of
-them; the page cache is shared by all processes. Deleting the file takes nothing from a process that has it
-mapped.
+Problem: a .zkey has unaligned points and coefficients entry by entry; reading one costs a parse at each start of a
+prover, and a damaged one shows only in proofs that do not verify. And a mapped file is not ours: who shortens it
+kills the process that has it mapped, and who writes into it changes what is proved, after every check.
+Design: arrays one after another, each in whole pages, as the backends want them. The file describes nothing itself:
+the manifest does, with digests of every 64 MiB of each array. Reading fills memory of our own, several chunks at a
+time, and the digest is taken of what was read. From then on the file may be shortened, replaced or deleted.
+Life of data: written once, front to back, under another name, and synced; the caller renames the directory that it
+is in. `KeyFile` opens it; an array that was read is memory of its own, which lives as long as the array.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import math
+import mmap
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuzkd.circuits.manifest import CHUNK_BYTES, Manifest, SectionEntry
-from cuzkd.errors import CuzkdError, InvalidKey
-from cuzkd.formats.iden3 import map_file
+from cuzkd.circuits.manifest import CHUNK_BYTES, PAGE, Manifest, SectionEntry
+from cuzkd.errors import Exhausted, InvalidKey
+from cuzkd.memory.upstream import map_pages
 
-PAGE = 4096
 DTYPES: Mapping[str, np.dtype[Any]] = {"uint64": np.dtype("<u8"), "uint32": np.dtype("<u4")}
-# Threads that check digests: hashing lets go of the interpreter, and memory bandwidth, not cores, sets the
-# pace.
-CHECK_THREADS = 4
+# Reading is copying and hashing, 0.5 GB/s a thread; beyond these the memory sets the pace.
+READ_THREADS = 16
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Written:
-    """What `write` has written, for the manifest."""
+class Writer:
+    """Writes a key file. A block for `with`: leaving it syncs the file, or removes it after an error.
 
-    sections: tuple[SectionEntry, ...]
-    key_bytes: int
-    resident_bytes: int
-    chunk_digests: tuple[str, ...]
+    Raises Exhausted where the disk takes no more, FileExistsError when there is such a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = open(path, "xb")  # noqa: SIM115  (open as long as this is)
+        self._sections: list[SectionEntry] = []
+        self._at = 0
+
+    def array(self, name: str, array: Array) -> None:
+        """Append an array, uint64 or uint32."""
+        self.blocks(name, array.dtype.name, array.shape, [array])
+
+    def blocks(self, name: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[Array]) -> None:
+        """Append an array that comes in blocks along its first axis, which must make up the shape."""
+        digests = _ChunkDigests()
+        entry = SectionEntry(name, self._at, dtype, shape, ())
+        nbytes = 0
+        for block in blocks:
+            if block.dtype != DTYPES[dtype] or block.shape[1:] != shape[1:]:
+                raise ValueError(f"{name}: a block is {block.dtype}{block.shape}, expected {dtype}{shape}")
+            if block.size:
+                self._write(np.ascontiguousarray(block).data.cast("B"), digests)
+            nbytes += block.nbytes
+        if nbytes != entry.nbytes:
+            raise ValueError(f"{name}: its blocks have {nbytes} bytes, expected {entry.nbytes} for {shape}")
+        self._write(bytes(-nbytes % PAGE), digests)
+        self._sections.append(SectionEntry(name, entry.offset, dtype, shape, digests.finish()))
+
+    def finish(self) -> tuple[tuple[SectionEntry, ...], int]:
+        """The table of what was written, and the length of the file, for the manifest. Synced on return."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._full(error) from error
+        return tuple(self._sections), self._at
+
+    def _write(self, data: bytes | memoryview, digests: _ChunkDigests) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._full(error) from error
+        digests.update(data)
+        self._at += len(data)
+
+    def _full(self, error: OSError) -> Exhausted:
+        return Exhausted(f"{self._path}: cannot be written after {self._at} bytes: {error.strerror}")
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with contextlib.suppress(OSError):  # what is buffered after an error
+            self._file.close()
+        if kind is not None:
+            self._path.unlink(missing_ok=True)
 
 
-class _ChunkHasher:
-    """A file that is written once from front to back, and digested by chunks on the way."""
+class _ChunkDigests:
+    """Digests of each CHUNK_BYTES of what passes."""
 
-    def __init__(self, file: BinaryIO):
-        self._file = file
+    def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=32)
         self._in_chunk = 0
-        self.at = 0
-        self.digests: list[str] = []
+        self._done: list[str] = []
 
-    def write(self, data: bytes | memoryview) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             part = view[: CHUNK_BYTES - self._in_chunk]
-            self._file.write(part)
             self._hash.update(part)
             self._in_chunk += len(part)
-            self.at += len(part)
             if self._in_chunk == CHUNK_BYTES:
                 self._end_chunk()
             view = view[len(part) :]
@@ -72,88 +121,141 @@ class _ChunkHasher:
     def finish(self) -> tuple[str, ...]:
         if self._in_chunk:
             self._end_chunk()
-        return tuple(self.digests)
+        return tuple(self._done)
 
     def _end_chunk(self) -> None:
-        self.digests.append(self._hash.hexdigest())
+        self._done.append(self._hash.hexdigest())
         self._hash = hashlib.blake2b(digest_size=32)
         self._in_chunk = 0
 
 
-def write(path: Path, arrays: Sequence[tuple[str, Array]]) -> Written:
-    """Write arrays (uint64 or uint32, any shape) to a new file and sync it."""
-    sections: list[SectionEntry] = []
-    with open(path, "xb") as file:
-        out = _ChunkHasher(file)
-        for name, array in arrays:
-            out.write(bytes(-out.at % PAGE))
-            sections.append(SectionEntry(name, out.at, array.dtype.name, tuple(array.shape)))
-            if array.size:
-                out.write(np.ascontiguousarray(array).data.cast("B"))
-        digests = out.finish()
-        file.flush()
-        os.fsync(file.fileno())
-    resident = sum(array.nbytes for _, array in arrays)
-    return Written(tuple(sections), out.at, resident, digests)
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of a section, and where in memory it goes."""
+
+    section: SectionEntry
+    index: int
+    into: memoryview
 
 
-def map_arrays(path: Path, manifest: Manifest, *, check_digests: bool = True) -> dict[str, Array]:
-    """The arrays of a key file, read-only. Raises InvalidKey when it is not the file that the manifest
-    describes.
+class KeyFile:
+    """A key file that is open, and described by a manifest. A block for `with`.
 
-    check_digests: read all of it and compare. A process that replaces one which has done so may leave it out.
+    Raises InvalidKey when it cannot be opened or has another length than the manifest says; reading raises it for
+    what is not, byte for byte, what the manifest describes. Of the name `path` nothing is wanted after opening.
     """
-    try:
-        size = os.stat(path).st_size
-        if size != manifest.key_bytes:
-            raise InvalidKey(f"{path}: expected {manifest.key_bytes} bytes by its manifest, found {size}")
-        mapped = map_file(path)
-    except OSError as error:
-        raise InvalidKey(f"{path}: cannot be read: {error.strerror}") from error
-    except InvalidKey:
-        raise
-    except CuzkdError as error:
-        raise InvalidKey(str(error)) from error
-    whole = memoryview(mapped)
-    if len(whole) != manifest.key_bytes:  # replaced between the two looks
-        raise InvalidKey(f"{path}: expected {manifest.key_bytes} bytes by its manifest, found {len(whole)}")
-    if check_digests:
-        _check(whole, path, manifest)
-    return {s.name: _window(whole, s, path) for s in manifest.sections}
 
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self._sections = {section.name: section for section in manifest.sections}
+        try:
+            # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise InvalidKey(f"{path}: cannot be read: {error.strerror}") from error
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != manifest.key_bytes:
+            self.close()
+            found = status.st_size if stat.S_ISREG(status.st_mode) else "something that is no file"
+            raise InvalidKey(f"{path}: expected {manifest.key_bytes} bytes by its manifest, found {found}")
 
-def _window(whole: memoryview, section: SectionEntry, path: Path) -> Array:
-    dtype = DTYPES.get(section.dtype)
-    if dtype is None or section.offset % PAGE or min(section.shape, default=0) < 0:
-        raise InvalidKey(f"{path}: section {section.name}: not a layout that this version of cuzkd writes")
-    nbytes = math.prod(section.shape) * dtype.itemsize
-    if section.offset + nbytes > len(whole):
-        raise InvalidKey(
-            f"{path}: section {section.name}: {nbytes} bytes from byte {section.offset} reach past "
-            f"the end, {len(whole)}"
+    def names(self) -> set[str]:
+        return set(self._sections)
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Arrays by name, read-only, each in pages of its own. Raises InvalidKey, and Exhausted where there is no
+        memory.
+        """
+        sections = [self._sections[name] for name in names]
+        memory = {section.name: _pages(section.page_bytes) for section in sections}
+        chunks = [
+            _Chunk(section, index, memory[section.name][begin : begin + CHUNK_BYTES])
+            for section in sections
+            for index, begin in enumerate(range(0, section.page_bytes, CHUNK_BYTES))
+        ]
+        threads = min(READ_THREADS, len(os.sched_getaffinity(0)), len(chunks))
+        if threads > 1 and any(section.page_bytes >= CHUNK_BYTES // 16 for section in sections):
+            with ThreadPoolExecutor(threads) as pool:
+                try:
+                    list(pool.map(self._read, chunks))
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+        else:  # threads would cost more than they save
+            for chunk in chunks:
+                self._read(chunk)
+        return {section.name: _array(section, memory[section.name]) for section in sections}
+
+    def blocks(self, name: str) -> Iterator[Array]:
+        """One array in blocks along its first axis, of about CHUNK_BYTES: in bounded memory, as long as it may be."""
+        section = self._sections[name]
+        row_bytes = section.nbytes // max(section.shape[0], 1)
+        begun = b""  # a row that goes on in the next chunk
+        for index, begin in enumerate(range(0, section.page_bytes, CHUNK_BYTES)):
+            into = _pages(min(CHUNK_BYTES, section.page_bytes - begin))
+            self._read(_Chunk(section, index, into))
+            data = into[: section.nbytes - begin]
+            rest = row_bytes - len(begun) if begun else 0
+            if begun:
+                yield _rows(section, begun + bytes(data[:rest]))
+            end = len(data) - (len(data) - rest) % row_bytes
+            yield _rows(section, data[rest:end])
+            begun = bytes(data[end:])
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def __enter__(self) -> KeyFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, chunk: _Chunk) -> None:
+        section = chunk.section
+        begin = section.offset + chunk.index * CHUNK_BYTES
+        end = begin + len(chunk.into)
+        at = 0
+        while at < len(chunk.into):
+            try:
+                n = os.preadv(self._descriptor, [chunk.into[at:]], begin + at)
+            except OSError as error:
+                raise InvalidKey(
+                    f"{self.path}: section {section.name}: byte {begin + at} cannot be read: {error.strerror}"
+                ) from error
+            if n == 0:
+                raise InvalidKey(
+                    f"{self.path}: ends at byte {begin + at}, in section {section.name}: it was shortened"
+                )
+            at += n
+        found, expected = (
+            hashlib.blake2b(chunk.into, digest_size=32).hexdigest(),
+            section.chunk_digests[chunk.index],
         )
-    return np.frombuffer(whole[section.offset : section.offset + nbytes], dtype=dtype).reshape(section.shape)
-
-
-def _check(whole: memoryview, path: Path, manifest: Manifest) -> None:
-    chunk = manifest.chunk_bytes
-    if chunk != CHUNK_BYTES or len(manifest.chunk_digests) != -(-len(whole) // chunk):
-        raise InvalidKey(f"{path}: {len(manifest.chunk_digests)} digests do not cover {len(whole)} bytes")
-
-    def digest(index: int) -> str:
-        return hashlib.blake2b(whole[index * chunk : (index + 1) * chunk], digest_size=32).hexdigest()
-
-    with ThreadPoolExecutor(CHECK_THREADS) as threads:
-        found = list(threads.map(digest, range(len(manifest.chunk_digests))))
-    for index, (is_, should_be) in enumerate(zip(found, manifest.chunk_digests, strict=True)):
-        if is_ != should_be:
-            begin, end = index * chunk, min((index + 1) * chunk, len(whole))
-            inside = [s.name for s in manifest.sections if s.offset < end and _end(s) > begin]
+        if found != expected:
             raise InvalidKey(
-                f"{path}: bytes {begin} to {end} (sections {', '.join(inside)}) were altered: "
-                f"expected blake2b {should_be[:16]}..., found {is_[:16]}..."
+                f"{self.path}: bytes {begin} to {end} (section {section.name}) were altered: "
+                f"expected blake2b {expected[:16]}..., found {found[:16]}..."
             )
 
 
-def _end(section: SectionEntry) -> int:
-    return section.offset + math.prod(section.shape) * DTYPES[section.dtype].itemsize
+def _pages(nbytes: int) -> memoryview:
+    """Memory of our own, in huge pages where it is large and the kernel has them. It goes with its last view."""
+    mapping, slab = map_pages(nbytes)
+    with contextlib.suppress(OSError):
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return slab.view[:nbytes]
+
+
+def _array(section: SectionEntry, memory: memoryview) -> Array:
+    return _rows(section, memory[: section.nbytes]).reshape(section.shape)
+
+
+def _rows(section: SectionEntry, data: bytes | memoryview) -> Array:
+    """[any number, *rest of the shape], read-only."""
+    view = memoryview(data).toreadonly()
+    return np.frombuffer(view, DTYPES[section.dtype]).reshape(-1, *section.shape[1:])

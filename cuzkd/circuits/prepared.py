@@ -2,88 +2,154 @@
 
 Points are Montgomery, affine; matrices are compressed by row, each with its table of coefficients. The arrays
 of the verifying key and the single points lie in the same file, so that manifest and key file are all that a
-circuit is.
+circuit is. Small things and matrices first, then the points, query by query, so that a key whose points come in
+blocks is written as they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from cuzkd.backend.protocol import KeyArrays, SparseMatrix
-from cuzkd.circuits import keyfile
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix
 from cuzkd.circuits import manifest as manifests
-from cuzkd.circuits.manifest import CHUNK_BYTES, Manifest
+from cuzkd.circuits.keyfile import KeyFile, Writer
+from cuzkd.circuits.manifest import Manifest
+from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
-from cuzkd.groth16.keys import ProvingKey, VerifyingKey
+from cuzkd.groth16.keys import QUERIES, KeyHead, ProvingKey, StreamedKey, VerifyingKey
 
 Array = NDArray[Any]
+Blocks = Callable[[str], Iterator[U64]]
 _VK = ("alpha_g1", "beta_g2", "gamma_g2", "delta_g2", "ic")
 _SINGLE = ("beta_g1", "delta_g1")
 _MATRIX = ("row_ptr", "cols", "coeff", "table")
-_BULK = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")
 
 
-def write(path: Path, name: str, key: ProvingKey, source: str) -> Manifest:
-    """Write a key to a new file. Returns the manifest that describes it; writing that is for the caller."""
-    constraints, bulk = key.constraints, key.arrays
-    arrays: list[tuple[str, Array]] = [(field, getattr(key.vk, field)) for field in _VK]
-    arrays += [(field, getattr(key, field)) for field in _SINGLE]
-    matrices = {"a": constraints.a, "b": constraints.b} | (
-        {} if constraints.c is None else {"c": constraints.c}
+def query_shape(shape: KeyShape, query: str) -> tuple[int, ...]:
+    """Of the array of one of QUERIES."""
+    counts = {"l_g1": shape.n_wires - shape.n_public - 1, "h_g1": shape.domain}
+    point = (2, 2) if query == "b_g2" else (2,)
+    return (counts.get(query, shape.n_wires), *point, CURVES[shape.curve].fq_limbs)
+
+
+def points_of(shape: KeyShape) -> int:
+    """Bytes of all points of a key."""
+    return sum(8 * math.prod(query_shape(shape, query)) for query in QUERIES)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a manifest says of a key file."""
+
+    known: Mapping[str, Any]
+
+    def manifest(self, **more: Any) -> Manifest:
+        """more: name, root_family, calculator, source."""
+        return manifests.make(**self.known, **more)
+
+
+def write(path: Path, key: KeyHead, blocks: Blocks) -> Written:
+    """Write a key to a new file, synced. blocks: the points of each of QUERIES, read once, in that order."""
+    shape, constraints = key.arrays, key.constraints
+    matrices = {"a": constraints.a, "b": constraints.b, "c": constraints.c}
+    present = {letter: matrix for letter, matrix in matrices.items() if matrix is not None}
+    with Writer(path) as out:
+        for field in _VK:
+            out.array(field, getattr(key.vk, field))
+        for field in _SINGLE:
+            out.array(field, getattr(key, field))
+        for letter, matrix in present.items():
+            for field in _MATRIX:
+                out.array(f"{letter}.{field}", getattr(matrix, field))
+        for query in QUERIES:
+            out.blocks(query, "uint64", query_shape(shape, query), blocks(query))
+        sections, key_bytes = out.finish()
+    return Written(
+        {
+            "curve": shape.curve,
+            "n_constraints": constraints.n_constraints,
+            "n_public": shape.n_public,
+            "n_wires": shape.n_wires,
+            "log_domain": shape.log_domain,
+            "reduction": shape.reduction,
+            "constraint_check": "derived" if constraints.c is None else "checked",
+            "n_coefficients": sum(len(matrix.cols) for matrix in present.values()),
+            "key_bytes": key_bytes,
+            "sections": sections,
+        }
     )
-    for letter, matrix in matrices.items():
-        arrays += [(f"{letter}.{field}", getattr(matrix, field)) for field in _MATRIX]
-    arrays += [(field, getattr(bulk, field)) for field in _BULK]
-    written = keyfile.write(path, arrays)
-    return manifests.make(
-        name=name,
-        curve=bulk.curve,
-        n_constraints=constraints.n_constraints,
-        n_public=bulk.n_public,
-        n_wires=bulk.n_wires,
-        log_domain=bulk.log_domain,
-        root_family=bulk.root_family,
-        reduction=bulk.reduction,
-        constraint_check="derived" if constraints.c is None else "checked",
-        n_coefficients=sum(len(matrix.cols) for matrix in matrices.values()),
-        key_bytes=written.key_bytes,
-        resident_bytes=written.resident_bytes,
-        chunk_bytes=CHUNK_BYTES,
-        chunk_digests=written.chunk_digests,
-        sections=written.sections,
-        source=source,
-    )
 
 
-def load(path: Path, manifest: Manifest, *, check_digests: bool = True) -> ProvingKey:
-    """The key in a key file, its arrays read-only windows of the map. Raises InvalidKey; see
-    keyfile.map_arrays.
-    """
-    arrays = keyfile.map_arrays(path, manifest, check_digests=check_digests)
-    matrices = ("a", "b", "c") if manifest.constraint_check == "checked" else ("a", "b")
-    wanted = {*_VK, *_SINGLE, *_BULK, *(f"{letter}.{field}" for letter in matrices for field in _MATRIX)}
-    if arrays.keys() != wanted:
-        raise InvalidKey(f"{path}: sections missing or unknown: {sorted(arrays.keys() ^ wanted)}")
-    a, b, c = (_matrix(arrays, letter, manifest.n_wires) if letter in matrices else None for letter in "abc")
-    assert a is not None and b is not None
-    bulk = KeyArrays(
-        curve=manifest.curve,
-        root_family=manifest.root_family,
-        reduction=manifest.reduction,
-        log_domain=manifest.log_domain,
-        n_wires=manifest.n_wires,
-        n_public=manifest.n_public,
-        n_rows=manifest.n_rows,
-        **{field: arrays[field] for field in _BULK},
-    )
+def point_bytes(manifest: Manifest) -> int:
+    """Of host memory, that the points take."""
+    return sum(section.page_bytes for section in manifest.sections if section.name in QUERIES)
+
+
+def head_bytes(manifest: Manifest) -> int:
+    """Of host memory, that everything else takes: nearly all of it the matrices."""
+    return manifest.key_bytes - point_bytes(manifest)
+
+
+def load(path: Path, manifest: Manifest) -> ProvingKey:
+    """All of a key, in memory of our own. Raises InvalidKey, Exhausted; see keyfile.KeyFile."""
+    with KeyFile(path, manifest) as file:
+        names = _require_complete(file, manifest)
+        arrays = file.read(names)
+    head = _head(arrays, manifest)
+    known = _shape(manifest) | {query: arrays[query] for query in QUERIES}
+    bulk = KeyArrays(**known)
+    return ProvingKey(head.vk, head.beta_g1, head.delta_g1, bulk, head.constraints)
+
+
+def stream(file: KeyFile, manifest: Manifest) -> StreamedKey:
+    """A key whose points come from an open file when they are asked for. Raises InvalidKey, at once and then, too."""
+    names = _require_complete(file, manifest)
+    head = _head(file.read(name for name in names if name not in QUERIES), manifest)
+    queries = {query: partial(file.blocks, query) for query in QUERIES}
+    return StreamedKey(head.vk, head.beta_g1, head.delta_g1, head.arrays, head.constraints, queries)
+
+
+def _require_complete(file: KeyFile, manifest: Manifest) -> list[str]:
+    """The names of a key's arrays, all of which, and no other, are in the file; points as many as they must be."""
+    wanted = [*_VK, *_SINGLE, *(f"{letter}.{field}" for letter in _letters(manifest) for field in _MATRIX)]
+    wanted += QUERIES
+    if file.names() != set(wanted):
+        raise InvalidKey(f"{file.path}: sections missing or unknown: {sorted(file.names() ^ set(wanted))}")
+    shape = KeyShape(**_shape(manifest))
+    for section in manifest.sections:
+        if section.name in QUERIES and section.shape != query_shape(shape, section.name):
+            raise InvalidKey(
+                f"{file.path}: section {section.name}: expected {query_shape(shape, section.name)}, "
+                f"found {section.shape}"
+            )
+    return wanted
+
+
+def _letters(manifest: Manifest) -> str:
+    return "abc" if manifest.constraint_check == "checked" else "ab"
+
+
+def _shape(manifest: Manifest) -> dict[str, Any]:
+    names = ("curve", "root_family", "reduction", "log_domain", "n_wires", "n_public", "n_rows")
+    return {name: getattr(manifest, name) for name in names}
+
+
+def _head(arrays: Mapping[str, Array], manifest: Manifest) -> KeyHead:
+    matrices = {letter: _matrix(arrays, letter, manifest.n_wires) for letter in _letters(manifest)}
     vk = VerifyingKey(curve=manifest.curve, **{field: arrays[field] for field in _VK})
-    constraints = Constraints(manifest.curve, manifest.n_public, a, b, c)
-    return ProvingKey(vk, arrays["beta_g1"], arrays["delta_g1"], bulk, constraints)
+    constraints = Constraints(
+        manifest.curve, manifest.n_public, matrices["a"], matrices["b"], matrices.get("c")
+    )
+    shape = KeyShape(**_shape(manifest))
+    return KeyHead(vk, arrays["beta_g1"], arrays["delta_g1"], shape, constraints)
 
 
 def _matrix(arrays: Mapping[str, Array], letter: str, n_wires: int) -> SparseMatrix:

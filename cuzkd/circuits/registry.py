@@ -2,50 +2,77 @@
 
     STATE/circuits/NAME/manifest.json     what the circuit is (manifest.py)
     STATE/circuits/NAME/key.bin           its prepared key (keyfile.py, prepared.py)
+    STATE/circuits/NAME/calculator.wasm   its witness calculator, if it has one
     STATE/circuits/.new-*  .old-*         being made, being removed: never looked at; swept by the next add
 
 Problem: elsewhere a half-written key is taken for whole, a key without a phase 2 is served, and replacing a
 file takes the running prover down.
-Design: a circuit is a directory that appears and disappears by one rename. What goes in is checked once,
-thoroughly: structure and counts, every point on its curve, the few points of the verifying key in their
-subgroups and consistent with each other, gamma other than delta, and equal to the verification key that the
-operator trusts, if one is given. Listing and looking up read manifests alone: the front process does so, and
-must load no native code; hence the imports inside `add`.
-Life of data: a circuit never changes. Removing it takes the names away; a prover that has it mapped keeps its
-map.
+Design: a circuit is a directory that appears and disappears by one rename. What goes in is read once, block by
+block, in bounded memory, and checked thoroughly on its way (checks.py). Listing and looking up read manifests
+alone: the front process does so, and must load no native code; hence the imports inside functions.
+Life of data: a circuit never changes. `open` reads its manifest, `Circuit.key` its key, into memory of its own;
+removing or damaging the files takes nothing from a prover that has read them.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cuzkd.backend.protocol import Backend, LoadedKey
 from cuzkd.circuits import manifest as manifests
-from cuzkd.circuits import prepared
+from cuzkd.circuits import pagecache, prepared
+from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
-from cuzkd.errors import AlreadyExists, InvalidKey, NotFound
-from cuzkd.groth16.keys import ProvingKey, VerifyingKey
+from cuzkd.errors import AlreadyExists, CuzkdError, InvalidKey, NotFound
+from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
 
-MANIFEST, KEY = "manifest.json", "key.bin"
+if TYPE_CHECKING:
+    from cuzkd.circuits.sources import PathLike, Source
+
+MANIFEST, KEY, CALCULATOR = "manifest.json", "key.bin", "calculator.wasm"
+# progress(done_bytes, total_bytes) of the points of a key that is being looked at
+Progress = Callable[[int, int], None]
+
+
+def _silent(done_bytes: int, total_bytes: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """An opened circuit. `key`'s arrays are read-only windows of the mapped key file."""
+    """An opened circuit: its manifest, and where its key is. Implements engine.residency.Openable."""
 
     manifest: Manifest
-    key: ProvingKey
+    path: Path
 
     @property
     def digest(self) -> str:
         return self.manifest.digest
+
+    @property
+    def head_bytes(self) -> int:
+        return prepared.head_bytes(self.manifest)
+
+    @property
+    def point_bytes(self) -> int:
+        return prepared.point_bytes(self.manifest)
+
+    @cached_property
+    def key(self) -> ProvingKey:
+        """The key, read when it is first asked for. Raises InvalidKey when the file is not, byte for byte, what was
+        added.
+        """
+        return prepared.load(self.path, self.manifest)
 
     def load_on(self, backend: Backend) -> LoadedKey:
         """The key's points on a device."""
@@ -86,50 +113,115 @@ class Registry:
             raise InvalidKey(f"{path}: describes the circuit {found.name!r}, not {name!r}")
         return found
 
-    def open(self, name: str, *, check_digests: bool = True) -> Circuit:
-        """Map a circuit's key. Raises InvalidKey when the key file is not, byte for byte, the one that was
-        added.
+    def open(self, name: str) -> Circuit:
+        """A circuit, of which the manifest alone has been read. Raises as `get`."""
+        return Circuit(self.get(name), self.directory / name / KEY)
 
-        check_digests: as in `keyfile.map_arrays`.
+    def calculator(self, name: str) -> bytes:
+        """The witness calculator of a circuit, a .wasm. Raises NotFound where it has none, InvalidKey when the file is
+        not the one that was added.
         """
+        from cuzkd.circuits import sources
+
         manifest = self.get(name)
-        path = self.directory / name / KEY
-        return Circuit(manifest, prepared.load(path, manifest, check_digests=check_digests))
+        if not manifest.calculator:
+            raise NotFound(
+                f"circuit {name}: has no witness calculator: add it with its .wasm, or send a witness"
+            )
+        path = self.directory / name / CALCULATOR
+        try:
+            data = sources.read_calculator(path)
+        except CuzkdError as error:
+            raise InvalidKey(str(error)) from error
+        if _digest(data) != manifest.calculator:
+            raise InvalidKey(
+                f"{path}: was altered: expected blake2b {manifest.calculator[:16]}..., found {_digest(data)[:16]}..."
+            )
+        return data
+
+    def warm(self, manifest: Manifest) -> bool:
+        """Whether a circuit's key file is in the page cache, by a sample. Cheap, and reads nothing."""
+        return pagecache.holds(self.directory / manifest.name / KEY)
 
     def add(
-        self, name: str, zkey: str | os.PathLike[str], vkey: str | os.PathLike[str] | None = None
+        self,
+        name: str,
+        *,
+        zkey: PathLike | None = None,
+        params: PathLike | None = None,
+        r1cs: PathLike | None = None,
+        wasm: PathLike | None = None,
+        vkey: PathLike | None = None,
+        progress: Progress = _silent,
     ) -> Manifest:
-        """Read a .zkey, check it, prepare it, install it. vkey: a verification_key.json that it must agree
-        with.
+        """Read a key, check it, prepare it, install it. For what goes with what, see sources.py.
 
-        Adding the same content under the same name again changes nothing. Raises MalformedFile, InvalidKey,
-        and AlreadyExists when the name is taken by another key.
+        Adding the same content under the same name again changes nothing. Raises MalformedFile, InvalidInput,
+        InvalidKey, Exhausted (the disk), and AlreadyExists when the name is taken by another circuit.
         """
-        from cuzkd.formats import snarkjs
-        from cuzkd.formats import zkey as zkeys
+        from cuzkd.circuits import sources
 
         require_name(name)
-        expected = None if vkey is None else snarkjs.read_vkey(vkey)
-        return self.install(name, zkeys.read(zkey), source=Path(zkey).name, expected=expected)
+        source = sources.gather(
+            name, zkey_path=zkey, params_path=params, r1cs_path=r1cs, wasm_path=wasm, vkey_path=vkey
+        )
+        return self._install(name, source, progress)
 
     def install(
-        self, name: str, key: ProvingKey, source: str, expected: VerifyingKey | None = None
+        self,
+        name: str,
+        key: ProvingKey | StreamedKey,
+        source: str,
+        expected: VerifyingKey | None = None,
+        calculator: bytes = b"",
     ) -> Manifest:
-        """Check, prepare and install a key that is in memory already. Otherwise as `add`."""
-        from cuzkd.circuits import checks
+        """Check, prepare and install a key that is no file: one in memory, perhaps. Otherwise as `add`."""
+        from cuzkd.circuits.sources import Source
 
         require_name(name)
-        checks.require_sound(key, source, expected)
+        return self._install(
+            name, Source(source, key, [key.arrays.root_family], expected, calculator), _silent
+        )
+
+    def check(self, name: str, progress: Progress = _silent) -> Manifest:
+        """Look at an installed circuit again, as if it were added: digests, and all that checks.py knows.
+
+        Raises NotFound, InvalidKey.
+        """
+        from cuzkd.circuits import checks
+
+        circuit = self.open(name)
+        if circuit.manifest.calculator:
+            self.calculator(name)
+        with KeyFile(circuit.path, circuit.manifest) as file:
+            key = prepared.stream(file, circuit.manifest)
+            told = _told(circuit.point_bytes, progress)
+            checks.require_sound(key, key.blocks, str(circuit.path), told=told)
+        return circuit.manifest
+
+    def _install(self, name: str, source: Source, progress: Progress) -> Manifest:
+        from cuzkd.circuits import checks
+
+        key = source.key
+        told = _told(prepared.points_of(key.arrays), progress)
+        looked_at = checks.Checks(key, source.name, source.expected, source.families, told)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._locked():
-            self._sweep()
-            staging = self.directory / f".new-{uuid.uuid4()}"
-            staging.mkdir(mode=0o700)
-            try:
-                manifest = prepared.write(staging / KEY, name, key, source)
+        with self._staging() as staging:
+            written = prepared.write(
+                staging / KEY, key, lambda query: looked_at.watch(query, key.blocks(query))
+            )
+            manifest = written.manifest(
+                name=name,
+                root_family=looked_at.conclude(),
+                calculator=_digest(source.calculator) if source.calculator else "",
+                source=source.name,
+            )
+            if source.calculator:
+                _write(staging / CALCULATOR, source.calculator)
+            _write(staging / MANIFEST, manifest.to_json().encode())
+            _sync_directory(staging)
+            with self._locked():
                 return self._commit(staging, manifest)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)  # gone already if it was renamed
 
     def remove(self, name: str) -> None:
         """Take a circuit away, also a damaged one. Processes that have opened it keep it. Raises NotFound."""
@@ -166,35 +258,82 @@ class Registry:
             if existing.digest == manifest.digest:
                 return existing
             raise AlreadyExists(
-                f"circuit {manifest.name}: is there with another key: expected {manifest.digest[:16]}..., "
-                f"found {existing.digest[:16]}...; remove it first, or choose another name"
+                f"circuit {manifest.name}: is there with another key or calculator: expected "
+                f"{manifest.digest[:16]}..., found {existing.digest[:16]}...; remove it first, or choose another name"
             )
-        with open(staging / MANIFEST, "x") as file:
-            file.write(manifest.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_directory(staging)
         os.rename(staging, target)
         _sync_directory(self.directory)
         return manifest
 
-    def _sweep(self) -> None:
-        """Remove what an add or a remove that was killed has left. Called under the lock, so nobody is at
-        work.
+    @contextmanager
+    def _staging(self) -> Iterator[Path]:
+        """A directory to prepare a circuit in. It is gone after the block, unless it was renamed.
+
+        Whoever works in it holds a lock on it, so that others know it from what a killed process has left.
         """
+        with self._locked():
+            self._sweep()
+            staging = self.directory / f".new-{uuid.uuid4()}"
+            staging.mkdir(mode=0o700)
+            descriptor = _lock(staging, fcntl.LOCK_EX)
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+            os.close(descriptor)
+
+    def _sweep(self) -> None:
+        """Remove what an add or a remove that was killed has left. Called under the lock."""
         for entry in os.scandir(self.directory):
             if entry.name.startswith((".new-", ".old-")):
+                try:
+                    descriptor = _lock(Path(entry.path), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:  # somebody is at work there, or it is gone
+                    continue
                 shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(descriptor)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One add or remove at a time, over all processes. The lock goes with its holder."""
+        """One process at a time gives or takes names. The lock goes with its holder."""
         descriptor = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
+
+
+def _lock(directory: Path, how: int) -> int:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _told(total_bytes: int, progress: Progress) -> Callable[[int], None]:
+    done_bytes = 0
+
+    def told(nbytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += nbytes
+        progress(done_bytes, total_bytes)
+
+    return told
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync_directory(path: Path) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuzkd.circuits.manifest import Manifest
+from cuzkd.circuits.prepared import head_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, NeverFits
 from cuzkd.memory.budget import Budget, Reservation, Ticket
@@ -96,12 +97,13 @@ def need_bytes(manifest: Manifest, in_place: bool) -> int:
     """The least host memory with which one partition of this circuit can be proved, in bytes.
 
     in_place: the backend works in host memory (the CPU's): the key and three domain-sized vectors are there
-    at once. A device backend lets go of the key's arrays once they are uploaded, and takes vectors of n_rows.
+    at once. A device backend lets go of the key's points once they are uploaded, and takes vectors of n_rows.
     """
     domain = 1 << manifest.log_domain
     rows, vectors = (domain, 3) if in_place else (manifest.n_rows, 2)
     leases = vectors * _pages(rows * ELEMENT_BYTES) + _pages(manifest.n_wires * ELEMENT_BYTES)
-    return manifest.resident_bytes + leases if in_place else max(manifest.resident_bytes, leases)
+    stays = manifest.key_bytes if in_place else head_bytes(manifest)
+    return max(manifest.key_bytes, stays + leases)
 
 
 def _pages(nbytes: int) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -46,7 +46,14 @@ from cuzkd.engine.status import describe
 from cuzkd.engine.supervisor import Supervisor
 from cuzkd.engine.uploads import Uploads
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import AlreadyExists, Cancelled, InvalidInput, Unavailable
+from cuzkd.errors import (
+    AlreadyExists,
+    Cancelled,
+    InvalidInput,
+    InvalidKey,
+    NotFound,
+    Unavailable,
+)
 
 log = structlog.get_logger()
 
@@ -263,12 +270,15 @@ class Engine:
 
     async def preload(self, circuit: str) -> Preloaded:
         """Make a circuit's key resident. Raises NotFound, Unavailable, DeviceFault, NeverFits, InvalidKey."""
-        await asyncio.to_thread(self._registry.get, circuit)
-        load_s = await self._fleet.preload(circuit)
+        manifest = await asyncio.to_thread(self._registry.get, circuit)
+        load_s = await self._fleet.preload(circuit, manifest.digest)
         return Preloaded(load_s is None, load_s or 0.0)
 
     async def evict(self, circuit: str) -> Evicted:
-        """Let go of a circuit's key; partitions that use it finish first. Raises NotFound, DeviceFault."""
+        """Let go of a circuit's key; partitions that use it finish first, and this waits for them.
+
+        Raises NotFound, DeviceFault.
+        """
         await asyncio.to_thread(self._registry.get, circuit)
         nbytes = await self._fleet.evict(circuit)
         return Evicted(nbytes is not None, nbytes or 0)
@@ -281,7 +291,7 @@ class Engine:
             self._jobs.table.running,
             self._jobs.queue,
             self._desk.budget,
-            self._registry.list(),
+            self._registry,
             serving=self.serving(),
             uptime_s=self._clock() - self._started_s,
         )
@@ -297,6 +307,27 @@ class Engine:
     def _memory_is_short(self, nbytes: int) -> None:
         self._fleet.make_room(nbytes, self._settings.eviction_min_idle_s)
 
+    async def _drop_removed(self) -> None:
+        """Keys of circuits that were removed or replaced give way, unless a job still counts on them."""
+        for circuit, digest in await asyncio.to_thread(self._gone, self._fleet.loaded()):
+            if not self._jobs.table.counts_on(circuit, digest):
+                log.info("removed_circuit_dropped", circuit=circuit, digest=digest)
+                self._fleet.drop(circuit, digest)
+
+    def _gone(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of (circuit, digest) that are not installed any more. One whose manifest cannot be read may be."""
+        gone = []
+        for circuit, digest in keys:
+            try:
+                installed = self._registry.get(circuit).digest
+            except NotFound:
+                installed = ""
+            except InvalidKey:
+                continue
+            if installed != digest:
+                gone.append((circuit, digest))
+        return gone
+
     async def _tick(self) -> None:
         """What time alone brings about."""
         while True:
@@ -309,4 +340,5 @@ class Engine:
                 BudgetState(budget.limit_bytes, budget.used_bytes, budget.peak_bytes, budget.waiting)
             )
             self._jobs.fleet_changed()
+            await self._drop_removed()
             await asyncio.sleep(self._settings.tick_s)

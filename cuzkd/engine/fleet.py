@@ -56,6 +56,25 @@ class _Holding:
     since_s: float
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    digest: str
+    nbytes: int
+
+
+Answers = Callable[[wire.CircuitState], bool]  # is this the answer that somebody waits for?
+
+
+def loaded(digest: str) -> Answers:
+    """To a preload: the key is there, or why it is not."""
+    return lambda state: state.digest == digest and (state.loaded or bool(state.error_code))
+
+
+def unloaded(state: wire.CircuitState) -> bool:
+    """To a drop."""
+    return not state.error_code and (state.was_loaded or not state.loaded)
+
+
 @dataclass
 class _Prover:
     supervisor: Supervisor
@@ -63,8 +82,8 @@ class _Prover:
     doubtful: bool = False  # its device has failed: it is given nothing more
     last_beat_s: float = 0.0
     holds: dict[str, _Holding] = field(default_factory=dict)
-    loaded: dict[str, int] = field(default_factory=dict)  # circuit -> resident bytes
-    waiters: dict[str, list[asyncio.Future[wire.CircuitState]]] = field(default_factory=dict)
+    loaded: dict[str, _Loaded] = field(default_factory=dict)  # by circuit, but those that it was told to drop
+    waiters: dict[str, list[tuple[Answers, asyncio.Future[wire.CircuitState]]]] = field(default_factory=dict)
     cause: str = ""  # of its last death
 
 
@@ -166,29 +185,39 @@ class Fleet:
         furthest = max(holds, key=lambda held: order.index(held.stage), default=None)
         return None if furthest is None else furthest.ticket
 
-    async def preload(self, circuit: str) -> float | None:
+    def loaded(self) -> set[tuple[str, str]]:
+        """(circuit, digest) of the keys that provers have loaded."""
+        return {
+            (circuit, held.digest)
+            for prover in self._provers.values()
+            for circuit, held in prover.loaded.items()
+        }
+
+    async def preload(self, circuit: str, digest: str) -> float | None:
         """Have every ready prover load a key; seconds that it took, None when all had it.
 
         Raises Unavailable when there is no prover, DeviceFault when it dies, and what loading raises.
         """
         self._last_use_s[circuit] = self._clock()
         ready = self._ready()
-        lacking = [prover for prover in ready if circuit not in prover.loaded]
-        message = wire.ToProver(preload=wire.Preload(circuit=circuit))
-        states = await asyncio.gather(*(self._ask(prover, circuit, message) for prover in lacking))
+        lacking = [p for p in ready if circuit not in p.loaded or p.loaded[circuit].digest != digest]
+        message = wire.ToProver(preload=wire.Preload(circuit=circuit, digest=digest))
+        states = await asyncio.gather(
+            *(self._ask(prover, circuit, message, loaded(digest)) for prover in lacking)
+        )
         for state in states:
             if state.error_code:
                 raise from_code(state.error_code, state.error_message)
-            if not state.loaded:
-                raise Unavailable(f"circuit {circuit}: was evicted while it was being loaded")
         return max((state.load_s for state in states), default=None)
 
     async def evict(self, circuit: str) -> int | None:
-        """Have every prover forget a key; bytes that were resident, None when none had it."""
+        """Have every prover let go of a key, and wait until partitions that use it have ended. Returns the bytes that
+        were resident, None when none had it.
+        """
         holders = [prover for prover in self._provers.values() if circuit in prover.loaded]
-        nbytes = sum(prover.loaded[circuit] for prover in holders)
+        nbytes = sum(prover.loaded.pop(circuit).nbytes for prover in holders)
         message = wire.ToProver(drop=wire.Drop(circuit=circuit))
-        await asyncio.gather(*(self._ask(prover, circuit, message) for prover in holders))
+        await asyncio.gather(*(self._ask(prover, circuit, message, unloaded) for prover in holders))
         return nbytes if holders else None
 
     def make_room(self, nbytes: int, min_idle_s: float) -> None:
@@ -202,18 +231,27 @@ class Fleet:
         idle = [circuit for circuit in loaded if now_s - self._last_use_s.get(circuit, 0.0) >= min_idle_s]
         for circuit in sorted(idle, key=lambda circuit: self._last_use_s.get(circuit, 0.0)):
             if self.users(circuit) == 0:
-                for prover in self._provers.values():
-                    prover.supervisor.send(wire.ToProver(drop=wire.Drop(circuit=circuit)))
+                self.drop(circuit)
                 return  # the next one only if it is still needed then
+
+    def drop(self, circuit: str, digest: str = "") -> None:
+        """Have provers let go of a circuit's key, or only of one with this digest. Partitions that use it finish."""
+        for prover in self._provers.values():
+            held = prover.loaded.get(circuit)
+            if held is not None and digest in ("", held.digest):
+                del prover.loaded[circuit]
+                prover.supervisor.send(wire.ToProver(drop=wire.Drop(circuit=circuit, digest=held.digest)))
 
     def _ready(self) -> list[_Prover]:
         if trouble := self.trouble():
             raise Unavailable(trouble)
         return [prover for prover in self._provers.values() if prover.ready is not None]
 
-    async def _ask(self, prover: _Prover, circuit: str, message: wire.ToProver) -> wire.CircuitState:
+    async def _ask(
+        self, prover: _Prover, circuit: str, message: wire.ToProver, answers: Answers
+    ) -> wire.CircuitState:
         future: asyncio.Future[wire.CircuitState] = asyncio.get_running_loop().create_future()
-        prover.waiters.setdefault(circuit, []).append(future)
+        prover.waiters.setdefault(circuit, []).append((answers, future))
         prover.supervisor.send(message)
         return await future
 
@@ -288,7 +326,7 @@ class Fleet:
         holds, prover.holds = list(prover.holds.values()), {}
         prover.loaded.clear()
         waiters, prover.waiters = prover.waiters, {}
-        for future in (future for futures in waiters.values() for future in futures):
+        for future in (future for asked in waiters.values() for _, future in asked):
             if not future.done():
                 future.set_exception(DeviceFault(f"prover {name} died: {cause}"))
         self._desk.close(name)
@@ -309,13 +347,16 @@ class Fleet:
         self._owner.fleet_changed()
 
     def _circuit(self, name: str, prover: _Prover, state: wire.CircuitState) -> None:
-        if state.loaded:
-            prover.loaded[state.circuit] = state.bytes
-        else:
-            prover.loaded.pop(state.circuit, None)
-        self._publish(CircuitLoaded(name, state.circuit, state.loaded, state.bytes, state.load_s))
-        for future in prover.waiters.pop(state.circuit, []):
-            if not future.done():
+        if not state.error_code:  # one that could not be loaded changes nothing
+            if state.loaded:
+                prover.loaded[state.circuit] = _Loaded(state.digest, state.bytes)
+            else:
+                prover.loaded.pop(state.circuit, None)
+            self._publish(CircuitLoaded(name, state.circuit, state.loaded, state.bytes, state.load_s))
+        asked = prover.waiters.pop(state.circuit, [])
+        prover.waiters[state.circuit] = [one for one in asked if not one[0](state)]
+        for answers, future in asked:
+            if answers(state) and not future.done():
                 future.set_result(state)
 
     def _used(self, ticket: Ticket) -> None:

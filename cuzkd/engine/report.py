@@ -66,13 +66,19 @@ class Reporter:
         circuit: str,
         *,
         loaded: bool,
+        digest: str = "",
         nbytes: int = 0,
         load_s: float = 0.0,
         was_loaded: bool = False,
         error: CuzkdError | None = None,
     ) -> None:
         state = wire.CircuitState(
-            circuit=circuit, loaded=loaded, bytes=nbytes, load_s=load_s, was_loaded=was_loaded
+            circuit=circuit,
+            loaded=loaded,
+            digest=digest,
+            bytes=nbytes,
+            load_s=load_s,
+            was_loaded=was_loaded,
         )
         if error is not None:
             state.error_code, state.error_message = error.code, str(error)

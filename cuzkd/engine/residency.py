@@ -1,12 +1,14 @@
 """Keys loaded in this prover: each once, kept until dropped, never closed under a partition that uses it.
 
-A key is charged to the host budget before it is opened ("key", the bytes of its arrays). On a device that
-keeps its own copy the charge shrinks afterwards to what the host goes on using: the constraint matrices.
-Several partitions that need the same key load it once; the others wait. A circuit that was removed and
-added again under the same name has another digest: the old key is set aside at once and closed when its
-last user is gone.
+A key is charged to the host budget before it is read ("key", the bytes of its arrays), and read into memory of this
+process before the device is asked for, so that proofs go on meanwhile. Once a device has its own copy, the host's is
+let go but for what synthesis and assembly use, nearly all of it the constraint matrices, and the charge shrinks to
+that. Several partitions that need the same key load it once; the others wait. A circuit that was removed and added
+again under the same name has another digest: the old key is set aside when the new one is asked for, and closed
+when its last user is gone.
 
-Lock order: this table's lock is never held while a key is loaded, a grant awaited or a message sent.
+Lock order: `_telling` comes before the table's lock. Neither is held while a key is loaded or a grant awaited; the
+table's is not held while a message is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +33,16 @@ class Openable(Protocol):
     def digest(self) -> str: ...
 
     @property
-    def key(self) -> KeyHead: ...
+    def head_bytes(self) -> int:
+        """Host memory that `key` takes without its points."""
+
+    @property
+    def point_bytes(self) -> int:
+        """Host memory that its points take."""
+
+    @property
+    def key(self) -> KeyHead:
+        """The key. Nothing of it was read before it was asked for."""
 
     def load_on(self, backend: Backend) -> LoadedKey:
         """Its points on a device, where they may be already."""
@@ -57,6 +68,7 @@ class ResidentKey:
         self.load_s = load_s
         self.users = 0
         self.dropped = False
+        self.closed = threading.Event()
 
     @property
     def resident_bytes(self) -> int:
@@ -91,6 +103,9 @@ class Residency:
         self._grants = grants
         self._reporter = reporter
         self._lock = threading.Lock()
+        self._telling = (
+            threading.Lock()
+        )  # what the front hears of this table is in the order in which it was so
         self._keys: dict[str, ResidentKey] = {}
         self._set_aside: list[ResidentKey] = []
         self._loading: dict[str, _Loading] = {}
@@ -117,7 +132,6 @@ class Residency:
                 if loading is None:
                     loading = self._loading[circuit] = _Loading(digest)
             if mine:
-                self._drop_other(circuit, digest)
                 self._load(circuit, digest, loading)
             else:
                 loading.done.wait()
@@ -128,67 +142,96 @@ class Residency:
         with self._lock:
             key.users -= 1
             last = key.dropped and key.users == 0
-            if last:
-                self._set_aside.remove(key)
         if last:
-            key.close()
+            self._close(key)
 
-    def drop(self, circuit: str) -> None:
-        """Forget a circuit: no later use finds it; its memory comes back when it is idle. Unknown names are
-        fine.
+    def drop(self, circuit: str, digest: str = "") -> None:
+        """Forget a circuit's key, or only one of this digest: no later use finds it. Returns when its last user is gone
+        and its memory has come back. Unknown names are fine.
         """
-        with self._lock:
-            key = self._keys.pop(circuit, None)
-            if key is not None:
-                key.dropped = True
-                if key.users:
-                    self._set_aside.append(key)
-        if key is not None and not key.users:
-            key.close()
-        self._reporter.circuit(circuit, loaded=False, was_loaded=key is not None)
+        key = self._set_aside_if(circuit, lambda known: digest in ("", known))
+        if key is None:
+            self._tell(circuit)
+        else:
+            key.closed.wait()
 
-    def _drop_other(self, circuit: str, digest: str) -> None:
+    def _set_aside_if(self, circuit: str, chosen: Callable[[str], bool]) -> ResidentKey | None:
+        """Take a key whose digest is chosen out of the table; it is closed now, or by its last user."""
         with self._lock:
             key = self._keys.get(circuit)
-        if key is not None and key.digest != digest:
-            self.drop(circuit)
+            if key is None or not chosen(key.digest):
+                return None
+            del self._keys[circuit]
+            self._set_aside.append(key)
+            key.dropped = True
+            unused = key.users == 0
+        if unused:
+            self._close(key)
+        return key
+
+    def _close(self, key: ResidentKey) -> None:
+        key.close()
+        with self._lock:
+            self._set_aside.remove(key)
+        self._tell(key.circuit, was_loaded=True)
+        key.closed.set()
+
+    def _tell(self, circuit: str, was_loaded: bool = False) -> None:
+        """The front hears how it stands with a circuit."""
+        with self._telling:
+            with self._lock:
+                key = self._keys.get(circuit)
+            self._reporter.circuit(
+                circuit,
+                loaded=key is not None,
+                digest=key.digest if key else "",
+                nbytes=key.resident_bytes if key else 0,
+                load_s=key.load_s if key else 0.0,
+                was_loaded=was_loaded,
+            )
 
     def _load(self, circuit: str, digest: str, loading: _Loading) -> None:
+        error: CuzkdError | None = None
         try:
             key = self._loaded(circuit, digest)
             with self._lock:
                 self._keys[circuit] = key
-            self._reporter.circuit(circuit, loaded=True, nbytes=key.resident_bytes, load_s=key.load_s)
-        except Exception as error:
-            loading.error = (
-                error
-                if isinstance(error, CuzkdError)
-                else CuzkdError(f"loading circuit {circuit}: {error!r}")
-            )
-            self._reporter.circuit(circuit, loaded=False, error=loading.error)
-        finally:
-            with self._lock:
-                del self._loading[circuit]
-            loading.done.set()
+        except CuzkdError as raised:
+            error = from_code(
+                raised.code, str(raised)
+            )  # without its frames, which hold the key that was being read
+        except Exception as raised:
+            error = CuzkdError(f"loading circuit {circuit}: {raised!r}")
+        with self._lock:
+            del self._loading[circuit]
+        if error is None:
+            self._tell(circuit)
+        else:
+            self._reporter.circuit(circuit, loaded=False, digest=digest, error=error)
+        loading.error = error
+        loading.done.set()
 
     def _loaded(self, circuit: str, digest: str) -> ResidentKey:
         began = time.monotonic()
         opened = self._open_circuit(circuit)
-        proving, installed = opened.key, opened.digest
-        if digest not in ("", installed):
+        if digest not in ("", opened.digest):
             raise InvalidKey(
-                f"circuit {circuit}: the job was submitted for key {digest}, installed is {installed}"
+                f"circuit {circuit}: the job was submitted for key {digest}, installed is {opened.digest}"
             )
-        matrices = constraint_bytes(proving)
-        reservation = self._grants.reserve(matrices + proving.arrays.host_bytes, "key")
+        self._set_aside_if(circuit, lambda known: known != opened.digest)
+        installed, points = opened.digest, opened.point_bytes
+        reservation = self._grants.reserve(opened.head_bytes + points, "key")
         try:
+            proving = opened.key
             with self._mutex.held(), on_device("loading a key"):  # the mutex orders keys too
                 loaded = opened.load_on(self._backend)
         except BaseException:
             reservation.release()
             raise
         if not self._backend.in_place:
-            reservation.shrink(matrices)
+            proving = proving.head()
+            del opened
+            reservation.shrink(reservation.nbytes - points)
         return ResidentKey(circuit, installed, proving, loaded, reservation, time.monotonic() - began)
 
 

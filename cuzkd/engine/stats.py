@@ -173,14 +173,15 @@ class ProverStatus:
 
 @dataclass(frozen=True)
 class CircuitStatus:
-    """An installed circuit. resident_bytes: what provers hold of it; users: partitions held by provers
-    now.
+    """An installed circuit. resident_bytes: what provers hold of it; cached: loading it would not wait for the disk;
+    users: partitions held by provers now.
     """
 
     circuit: str
     loaded: bool
     size_bytes: int
     resident_bytes: int
+    cached: bool
     users: int
 
 

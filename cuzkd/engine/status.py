@@ -2,16 +2,18 @@
 
 Problem. A status call must cost little and wait for nothing, least of all for a device.
 Design. Everything is put together from what the engine knows already: the sums of the events, the fleet's
-holdings, the table of running jobs. No process is started and no device asked.
+holdings, the table of running jobs, the manifests on disk and what the kernel has of their keys in memory. No process
+is started and no device asked.
 Life. Made for one reply.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from cuzkd.circuits.manifest import Manifest
+from cuzkd.circuits.registry import Registry
 from cuzkd.engine.fleet import Fleet
 from cuzkd.engine.job import Job, Stage
 from cuzkd.engine.queue import PartitionQueue
@@ -32,7 +34,7 @@ def describe(
     running: Iterable[Job],
     queue: PartitionQueue,
     budget: Budget,
-    manifests: Sequence[Manifest],
+    registry: Registry,
     *,
     serving: tuple[bool, str],
     uptime_s: float,
@@ -43,7 +45,7 @@ def describe(
         not_serving_reason=serving[1],
         uptime_s=uptime_s,
         provers=tuple(_prover(name, numbers, fleet) for name, numbers in stats.provers.items()),
-        circuits=tuple(_circuit(manifest, stats, fleet) for manifest in manifests),
+        circuits=tuple(_circuit(manifest, stats, fleet, registry) for manifest in registry.list()),
         queues=_queues(running),
         waiting={priority.name.lower(): count for priority, count in queue.depths().items()},
         jobs=dict(stats.jobs),
@@ -82,13 +84,14 @@ def _prover(name: str, numbers: ProverNumbers, fleet: Fleet) -> ProverStatus:
     )
 
 
-def _circuit(manifest: Manifest, stats: Stats, fleet: Fleet) -> CircuitStatus:
+def _circuit(manifest: Manifest, stats: Stats, fleet: Fleet, registry: Registry) -> CircuitStatus:
     resident = stats.resident(manifest.name)
     return CircuitStatus(
         circuit=manifest.name,
         loaded=resident is not None,
         size_bytes=manifest.key_bytes,
         resident_bytes=resident or 0,
+        cached=resident is not None or registry.warm(manifest),
         users=fleet.users(manifest.name),
     )
 

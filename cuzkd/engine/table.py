@@ -40,6 +40,13 @@ class JobTable:
         """The job has reached its end; it begins to age."""
         self._ended[job.job_id] = self._running.pop(job.job_id)
 
+    def counts_on(self, circuit: str, digest: str) -> bool:
+        """Whether a job that has not ended was accepted for this key."""
+        return any(
+            job.request.circuit == circuit and job.partitions[0].ticket.circuit_digest == digest
+            for job in self._running.values()
+        )
+
     @property
     def running(self) -> Iterator[Job]:
         """In the order of arrival; a copy, so that jobs may end meanwhile."""

@@ -138,9 +138,10 @@ class Workers:
         elif kind == "grant":
             self._grants.answer(message.grant)
         elif kind == "preload":
-            self._start("preload", lambda: self._preload(message.preload.circuit))
+            self._start("preload", lambda: self._preload(message.preload))
         elif kind == "drop":
-            self._start("drop", lambda: self._residency.drop(message.drop.circuit))
+            drop = message.drop
+            self._start("drop", lambda: self._residency.drop(drop.circuit, drop.digest))
         elif kind == "shrink_pool":
             self._start("shrink-pool", lambda: self.pool.trim(message.shrink_pool.bytes))
 
@@ -231,9 +232,9 @@ class Workers:
 
     # -- keys and memory --
 
-    def _preload(self, circuit: str) -> None:
+    def _preload(self, wanted: wire.Preload) -> None:
         try:
-            key = self._residency.use(circuit)
+            key = self._residency.use(wanted.circuit, wanted.digest)
         except DeviceFault as error:
             return self._die(error.code, str(error))
         except CuzkdError:  # reported by the table

@@ -120,6 +120,11 @@ class KeyHead:
             vk.curve, {"beta_g1": (self.beta_g1, "g1", None), "delta_g1": (self.delta_g1, "g1", None)}
         )
 
+    def head(self) -> KeyHead:
+        """Itself without points: what is left to be kept of a key whose points are elsewhere by now."""
+        shape = KeyShape(**{field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)})
+        return KeyHead(self.vk, self.beta_g1, self.delta_g1, shape, self.constraints)
+
     def require_secure(self) -> None:
         """VerifyingKey.require_secure, and no infinity among the prover's own two points."""
         self.vk.require_secure()

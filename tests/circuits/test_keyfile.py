@@ -1,14 +1,18 @@
-"""Key files: what is written is mapped again, aligned; any other file under that name is refused before it is used."""
+"""Key files: what is written is read again, into memory of our own; any other file under that name is refused."""
 
 import hashlib
-from dataclasses import replace
+import json
+import os
+import threading
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from cuzkd.circuits import keyfile
 from cuzkd.circuits import manifest as manifests
-from cuzkd.errors import InvalidKey
+from cuzkd.circuits.keyfile import KeyFile
+from cuzkd.errors import Exhausted, InvalidKey
 
 RNG = np.random.default_rng(7)
 ARRAYS = [
@@ -17,45 +21,102 @@ ARRAYS = [
     ("cols", RNG.integers(0, 2**32, size=5001, dtype=np.uint32)),
     ("one", np.array([[1, 2, 3, 4]], dtype=np.uint64)),
 ]
+NAMES = [name for name, _ in ARRAYS]
 
 
 @pytest.fixture
 def chunk(monkeypatch):
-    """Chunks of 10,000 bytes: several in a small file, none ending with a section."""
+    """Chunks of 10,000 bytes: several in a small array, and no row ends with one. Threads for all of them."""
     for module in (keyfile, manifests):
         monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
     return 10_000
 
 
-def written(path, chunk_bytes=manifests.CHUNK_BYTES):
-    w = keyfile.write(path, ARRAYS)
+def written(path):
+    with keyfile.Writer(path) as out:
+        for name, array in ARRAYS:
+            out.array(name, array)
+        sections, key_bytes = out.finish()
     return manifests.make(
         name="c", curve="bn254", n_constraints=1, n_public=0, n_wires=3, log_domain=1, root_family=5,
-        reduction="circom", constraint_check="derived", n_coefficients=3, key_bytes=w.key_bytes,
-        resident_bytes=w.resident_bytes,
-        chunk_bytes=chunk_bytes, chunk_digests=w.chunk_digests, sections=w.sections, source="test",
+        reduction="circom", constraint_check="derived", n_coefficients=3, key_bytes=key_bytes,
+        sections=sections, calculator="", source="test",
     )  # fmt: skip
 
 
-def test_what_is_written_is_mapped(tmp_path, chunk):
-    manifest = written(tmp_path / "k", chunk)
-    data = (tmp_path / "k").read_bytes()
-    assert manifest.key_bytes == len(data) and manifest.resident_bytes == sum(a.nbytes for _, a in ARRAYS)
-    assert manifest.chunk_digests == tuple(
-        hashlib.blake2b(data[i : i + chunk], digest_size=32).hexdigest() for i in range(0, len(data), chunk)
-    )
-    mapped = keyfile.map_arrays(tmp_path / "k", manifest)
-    assert list(mapped) == [name for name, _ in ARRAYS]
-    for name, array in ARRAYS:
-        assert np.array_equal(mapped[name], array) and mapped[name].dtype == array.dtype
-        assert not mapped[name].flags.writeable and mapped[name].ctypes.data % keyfile.PAGE == 0
+def read(path, manifest, names=NAMES):
+    with KeyFile(path, manifest) as file:
+        return file.read(names)
 
 
-def test_a_map_outlives_its_file(tmp_path):
+def test_what_is_written_is_read(tmp_path, chunk):
     manifest = written(tmp_path / "k")
-    mapped = keyfile.map_arrays(tmp_path / "k", manifest)
-    (tmp_path / "k").unlink()
-    assert np.array_equal(mapped["points"], ARRAYS[0][1])
+    data = (tmp_path / "k").read_bytes()
+    assert manifest.key_bytes == len(data) == sum(s.page_bytes for s in manifest.sections)
+    for section in manifest.sections:
+        pages = data[section.offset : section.offset + section.page_bytes]
+        assert section.chunk_digests == tuple(
+            hashlib.blake2b(pages[i : i + chunk], digest_size=32).hexdigest()
+            for i in range(0, len(pages), chunk)
+        )
+    found = read(tmp_path / "k", manifest)
+    assert list(found) == NAMES
+    for name, array in ARRAYS:
+        assert np.array_equal(found[name], array) and found[name].dtype == array.dtype
+        assert not found[name].flags.writeable and found[name].ctypes.data % manifests.PAGE == 0
+
+
+def test_blocks_are_the_array(tmp_path, chunk):
+    manifest = written(tmp_path / "k")
+    with KeyFile(tmp_path / "k", manifest) as file:
+        for name, array in ARRAYS:
+            blocks = list(file.blocks(name))
+            assert all(block.shape[1:] == array.shape[1:] for block in blocks)
+            assert np.array_equal(np.concatenate([array[:0], *blocks]), array)
+            assert all(block.nbytes <= chunk for block in blocks)
+
+
+def test_blocks_are_written_as_an_array_is(tmp_path, chunk):
+    array = ARRAYS[0][1]
+    with keyfile.Writer(tmp_path / "whole") as out:
+        out.array("p", array)
+        whole = out.finish()
+    with keyfile.Writer(tmp_path / "blocks") as out:
+        out.blocks("p", "uint64", array.shape, (array[i : i + 33] for i in range(0, len(array), 33)))
+        assert out.finish() == whole
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "blocks").read_bytes()
+    for blocks in ([array[1:]], [array, array[:1]], [array.astype(np.uint32)], [array[:, :1]]):
+        with pytest.raises(ValueError, match="p: "), keyfile.Writer(tmp_path / "wrong") as out:
+            out.blocks("p", "uint64", array.shape, blocks)
+        assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize("deed", ["shorten", "overwrite", "replace", "delete"])
+def test_what_was_read_stays(tmp_path, deed):
+    path = tmp_path / "k"
+    found = read(path, written(path))
+    if deed == "shorten":
+        os.truncate(path, 0)
+    elif deed == "overwrite":
+        with open(path, "r+b") as file:
+            file.write(b"\xff" * path.stat().st_size)
+    elif deed == "replace":
+        (tmp_path / "other").write_bytes(b"other")
+        os.replace(tmp_path / "other", path)
+    else:
+        path.unlink()
+    for name, array in ARRAYS:
+        assert np.array_equal(found[name], array)
+
+
+def test_a_file_that_is_shortened_while_it_is_read(tmp_path, chunk):
+    manifest = written(tmp_path / "k")
+    with KeyFile(tmp_path / "k", manifest) as file:
+        os.truncate(tmp_path / "k", 8192)
+        with pytest.raises(InvalidKey, match=r"ends at byte \d+, in section points: it was shortened"):
+            file.read(NAMES)
+        with pytest.raises(InvalidKey, match="it was shortened"):
+            list(file.blocks("points"))
 
 
 def test_nothing_is_overwritten(tmp_path):
@@ -65,51 +126,79 @@ def test_nothing_is_overwritten(tmp_path):
     assert (tmp_path / "k").read_bytes() == b"mine"
 
 
+def test_a_disk_that_is_full(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(keyfile.os, "fsync", full)
+    with pytest.raises(Exhausted, match=r"k: cannot be written after \d+ bytes: No space left on device"):
+        written(tmp_path / "k")
+    assert not (tmp_path / "k").exists()
+
+
 @pytest.mark.parametrize("cut", [1, 4096, None])
 def test_a_cut_file_is_refused(tmp_path, cut):
     manifest = written(tmp_path / "k")
     data = (tmp_path / "k").read_bytes()
     (tmp_path / "k").write_bytes(data[: -cut if cut else 0])
     with pytest.raises(InvalidKey, match=f"expected {len(data)} bytes by its manifest, found"):
-        keyfile.map_arrays(tmp_path / "k", manifest)
+        read(tmp_path / "k", manifest)
 
 
-def test_a_longer_or_missing_file_is_refused(tmp_path):
-    manifest = written(tmp_path / "k")
-    with open(tmp_path / "k", "ab") as file:
+def test_a_longer_or_missing_file_or_none_is_refused(tmp_path):
+    path = tmp_path / "k"
+    manifest = written(path)
+    with open(path, "ab") as file:
         file.write(b"x")
     with pytest.raises(InvalidKey, match="bytes by its manifest"):
-        keyfile.map_arrays(tmp_path / "k", manifest)
-    (tmp_path / "k").unlink()
+        read(path, manifest)
+    path.unlink()
     with pytest.raises(InvalidKey, match="cannot be read: No such file"):
-        keyfile.map_arrays(tmp_path / "k", manifest)
+        read(path, manifest)
+    for make in (os.mkfifo, os.mkdir):
+        make(path)
+        with pytest.raises(InvalidKey, match="found something that is no file"):
+            read(path, manifest)
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
-def test_a_flipped_bit_is_found_and_placed(tmp_path, chunk):
-    manifest = written(tmp_path / "k", chunk)
-    data = bytearray((tmp_path / "k").read_bytes())
-    where = next(s.offset for s in manifest.sections if s.name == "cols") + 11_000
-    data[where] ^= 4
-    (tmp_path / "k").write_bytes(data)
-    begin = where // chunk * chunk
-    with pytest.raises(InvalidKey, match=rf"bytes {begin} to {begin + chunk} \(sections cols\) were altered"):
-        keyfile.map_arrays(tmp_path / "k", manifest)
-    keyfile.map_arrays(tmp_path / "k", manifest, check_digests=False)
-
-
-def test_a_manifest_of_other_sections_is_refused(tmp_path):
-    manifest = written(tmp_path / "k")
-    last = manifest.sections[-1]
-    for change, words in (
-        ({"offset": 4096 * 1000}, "reach past the end"),
-        ({"shape": (2**40, 4)}, "reach past the end"),
-        ({"offset": last.offset + 8}, "not a layout"),
-        ({"dtype": "float64"}, "not a layout"),
-        ({"shape": (-1, 4)}, "not a layout"),
-    ):
-        lying = replace(manifest, sections=(*manifest.sections[:-1], replace(last, **change)))
+def test_every_byte_is_under_a_digest(tmp_path, chunk):
+    """Also those that fill the last page of an array. What is wrong is named with its place."""
+    path = tmp_path / "k"
+    manifest = written(path)
+    data = path.read_bytes()
+    for at in [*RNG.integers(0, len(data), 40).tolist(), 0, len(data) - 1]:
+        changed = bytearray(data)
+        changed[at] ^= 4
+        path.write_bytes(changed)
+        section = next(s for s in manifest.sections if s.offset <= at < s.offset + s.page_bytes)
+        begin = section.offset + (at - section.offset) // chunk * chunk
+        words = rf"bytes {begin} to \d+ \(section {section.name}\) were altered"
         with pytest.raises(InvalidKey, match=words):
-            keyfile.map_arrays(tmp_path / "k", lying, check_digests=False)
+            read(path, manifest)
+        with KeyFile(path, manifest) as file, pytest.raises(InvalidKey, match=words):
+            for name in NAMES:
+                list(file.blocks(name))
+
+
+def test_reading_leaves_no_descriptor_and_no_thread(tmp_path, chunk):
+    manifest = written(tmp_path / "k")
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    read(tmp_path / "k", manifest)
+    (tmp_path / "k").write_bytes(b"?" * manifest.key_bytes)
+    for _ in range(3):
+        with pytest.raises(InvalidKey):
+            read(tmp_path / "k", manifest)
+    assert threading.active_count() == threads and len(os.listdir("/proc/self/fd")) == descriptors
+
+
+# -- manifests --
+
+
+def lie(manifest, **changes):
+    """The text of a manifest that says something else, and whose digest is that of what it says."""
+    record = json.loads(manifest.to_json()) | changes
+    return json.dumps(record | {"digest": manifests.content_digest(record)})
 
 
 def test_manifests_are_read_as_written_and_no_other_way(tmp_path):
@@ -118,15 +207,90 @@ def test_manifests_are_read_as_written_and_no_other_way(tmp_path):
     assert manifests.from_json(text, "m") == manifest
     for bad, words in (
         ("", "is not JSON"),
-        ("[]", "expected a manifest of version 1, found list"),
-        (text.replace('"version": 1', '"version": 2'), "expected a manifest of version 1, found 2"),
-        (text.replace('"n_wires": 3', '"n_wires": 4'), "content was altered"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "expected a manifest of version 2, found list"),
+        (text.replace('"version": 2', '"version": 1'), "version 2, found 1; add the circuit again"),
         (text.replace('"n_wires": 3', '"wires": 3'), r"missing or unknown: \['n_wires', 'wires'\]"),
     ):
         with pytest.raises(InvalidKey, match=words):
             manifests.from_json(bad, "m")
     renamed = manifests.from_json(text.replace('"name": "c"', '"name": "d"'), "m")
     assert renamed.digest == manifest.digest  # the digest names the key, not the circuit
+
+
+@pytest.mark.parametrize(
+    "field", [f for f in manifests.Manifest.__dataclass_fields__ if f not in ("name", "source", "version")]
+)
+def test_every_field_is_under_the_digest(tmp_path, field):
+    record = asdict(written(tmp_path / "k"))
+    other = {int: lambda v: v + 1, str: lambda v: v[:-1] + "0" if v else "0" * 64, tuple: lambda v: v[:-1]}
+    record[field] = other[type(record[field])](record[field])
+    with pytest.raises(InvalidKey, match="content was altered"):
+        manifests.from_json(json.dumps(record), "m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_wires": "3"}, "n_wires: expected a int, found '3'"),
+        ({"n_wires": True}, "n_wires: expected a int"),
+        ({"n_wires": 0}, "n_wires: expected 1 to"),
+        ({"n_public": 3}, "n_wires: expected 4 to"),
+        ({"n_public": -1}, "n_public: expected 0 to"),
+        ({"curve": "p256"}, "curve: expected one of bn254, bls12_381"),
+        ({"curve": ["bn254"]}, "curve: expected a str"),
+        ({"log_domain": 10**18}, "log_domain: expected 0 to 27"),
+        ({"log_domain": -1}, "log_domain: expected 0 to 27"),
+        ({"n_constraints": 10}, "n_constraints: expected 0 to 1,? ?"),
+        ({"root_family": 0}, "root_family: expected 2 to"),
+        ({"reduction": "libsnark"}, "reduction: expected one of circom, bellman"),
+        ({"constraint_check": "no"}, "constraint_check: expected one of checked, derived"),
+        ({"key_bytes": 1 << 60}, "key_bytes: expected 4096 to"),
+        ({"key_bytes": 8192}, r"key_bytes: expected \d+, where its sections end, found 8192"),
+        ({"calculator": "../../etc/passwd"}, "calculator: expected nothing or a digest"),
+        ({"sections": {}}, "sections: expected a list"),
+        ({"sections": [1]}, "not a layout that this version of cuzkd writes"),
+        ({"sections": [{}]}, "not a layout"),
+        ({"source": 1}, "source: expected a str"),
+    ],
+)
+def test_a_manifest_that_agrees_with_itself_is_not_believed(tmp_path, changes, words):
+    with pytest.raises(InvalidKey, match=words):
+        manifests.from_json(lie(written(tmp_path / "k"), **changes), "m")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"offset": 4096 * 1000}, "expected 1 digests from byte"),
+        ({"offset": -4096}, "expected 1 digests from byte"),
+        ({"shape": (2**40, 4)}, "expected 524288 digests from byte"),
+        ({"shape": (-1, 4)}, "not a layout"),
+        ({"shape": (1.5, 4)}, "not a layout"),
+        ({"shape": 3}, "not a layout"),
+        ({"dtype": "float64"}, "not a layout"),
+        ({"name": 7}, "not a layout"),
+        ({"name": "points"}, "a name occurs twice"),
+        ({"chunk_digests": ()}, "found 0 from byte"),
+        ({"chunk_digests": (5,)}, "not a layout"),
+    ],
+)
+def test_sections_that_cannot_be_are_refused(tmp_path, change, words):
+    manifest = written(tmp_path / "k")
+    sections = [asdict(s) for s in manifest.sections]
+    sections[-1] |= change
+    with pytest.raises(InvalidKey, match=words):
+        manifests.from_json(lie(manifest, sections=sections), "m")
+
+
+def test_another_digest_in_the_table_is_no_help(tmp_path):
+    """A manifest that was made anew for a changed file would pass: digests find damage, and sign nothing."""
+    manifest = written(tmp_path / "k")
+    one = replace(manifest.sections[0], chunk_digests=("0" * 64,))
+    sections = [asdict(s) for s in (one, *manifest.sections[1:])]
+    lying = manifests.from_json(lie(manifest, sections=sections), "m")
+    with pytest.raises(InvalidKey, match=r"section points\) were altered: expected blake2b 0000"):
+        read(tmp_path / "k", lying)
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "merkle_1k", "x.y-z", "0" * 64])

@@ -25,7 +25,7 @@ def daemon(request, tmp_path_factory):
     keys = {f"key{i}": path for i, path in enumerate(real_keys(request.config))}
     for name, path in keys.items():
         vkey = path.with_name("vkey.json")
-        Registry(folder / "state").add(name, path, vkey if vkey.exists() else None)
+        Registry(folder / "state").add(name, zkey=path, vkey=vkey if vkey.exists() else None)
     address = f"unix://{folder}/s"
     command = [
         sys.executable,

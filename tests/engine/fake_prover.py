@@ -67,7 +67,11 @@ class FakeProver:
             self.loaded.add(message.preload.circuit)
             self.send(
                 circuit=wire.CircuitState(
-                    circuit=message.preload.circuit, loaded=True, bytes=100, load_s=0.25
+                    circuit=message.preload.circuit,
+                    loaded=True,
+                    digest=message.preload.digest,
+                    bytes=100,
+                    load_s=0.25,
                 )
             )
         if kind == "drop":

@@ -24,14 +24,12 @@ def manifest(name="square", **changes):
         "n_wires": 10,
         "log_domain": 3,
         "root_family": 5,
-        "reduction": "snarkjs",
+        "reduction": "circom",
         "constraint_check": "derived",
         "n_coefficients": 20,
         "key_bytes": 8192,
-        "resident_bytes": 5000,
-        "chunk_bytes": 1 << 26,
-        "chunk_digests": ("00",),
         "sections": (),
+        "calculator": "",
         "source": "made up",
     }
     return manifests.make(**{**known, **changes})
@@ -40,6 +38,7 @@ def manifest(name="square", **changes):
 class FakeRegistry:
     def __init__(self, *circuits):
         self.circuits = {m.name: m for m in circuits or (manifest(), manifest("cube", n_wires=11))}
+        self.cached = set()  # names of those whose files are in the page cache
 
     def get(self, name):
         if name not in self.circuits:
@@ -48,6 +47,9 @@ class FakeRegistry:
 
     def list(self):
         return list(self.circuits.values())
+
+    def warm(self, manifest):
+        return manifest.name in self.cached
 
 
 def settings(state_dir, **changes):

@@ -75,7 +75,14 @@ def square_circuit(digest="d1", with_c=True, log_domain=2, padding=0):
         a=matrix(a, n_wires), b=matrix(b, n_wires), c=matrix(c, n_wires) if with_c else None
     )
     key = SimpleNamespace(vk=None, arrays=arrays, constraints=constraints)
-    return SimpleNamespace(key=key, digest=digest, load_on=lambda backend: backend.load_key(arrays))
+    key.head = lambda: key
+    return SimpleNamespace(
+        key=key,
+        digest=digest,
+        head_bytes=constraint_bytes(key),
+        point_bytes=arrays.host_bytes,
+        load_on=lambda backend: backend.load_key(arrays),
+    )
 
 
 def charge(circuit):

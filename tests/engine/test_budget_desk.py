@@ -1,8 +1,11 @@
 """Grants over the desk, the auto limit, and what can never fit."""
 
+from dataclasses import replace
+
 import pytest
 from engine.front import manifest
 
+from cuzkd.circuits.manifest import SectionEntry
 from cuzkd.engine.budget_desk import BudgetDesk, auto_limit, need_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, NeverFits
@@ -121,10 +124,13 @@ def test_auto_limit_of_this_machine():
 
 
 def test_never_fits_has_both_numbers():
-    circuit = manifest(log_domain=20, n_wires=1000, resident_bytes=5 * GIB)
+    points = SectionEntry("a_g1", GIB, "uint64", (GIB // 2,), ())
+    circuit = manifest(log_domain=20, n_wires=1000, key_bytes=5 * GIB, sections=(points,))
     need = need_bytes(circuit, in_place=True)
     assert need == 5 * GIB + 3 * 32 * 2**20 + 32768
     assert need_bytes(circuit, in_place=False) == 5 * GIB
+    many = replace(circuit, n_constraints=1 << 26)  # their vectors, and of the key all but its points
+    assert need_bytes(many, in_place=False) == GIB + 2 * (2**31 + 4096) + 32768
     desk = Desk(need - 1)
     with pytest.raises(NeverFits, match=f"{need} bytes.*{need - 1} bytes"):
         desk.require_possible(circuit, in_place=True)

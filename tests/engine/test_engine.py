@@ -419,7 +419,7 @@ def test_server_paths(tmp_path):
 
 
 def test_refusals_leave_nothing(tmp_path):
-    large = manifest("large", resident_bytes=2 << 20)
+    large = manifest("large", key_bytes=2 << 20)
 
     async def body():
         async with running(

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from engine.prover_fakes import InProcess, ScriptedBackend, charge, square_circuit, write_square
@@ -27,6 +28,10 @@ def make():
 
 def offer(prover, tmp_path, name, x=3, **options):
     prover.front.offer(name, write_square(tmp_path / f"{name.replace('/', '-')}.wtns", x), **options)
+
+
+def about_square(prover):
+    return [state for state in prover.front.all("circuit") if state.circuit == "square"]
 
 
 def test_ready_comes_first_and_says_what_it_is(make):
@@ -75,16 +80,62 @@ def test_drop_waits_for_the_last_user(make, tmp_path):
     offer(prover, tmp_path, "a/0")
     prover.front.wait(lambda: "proving" in prover.front.stages("a/0"))
     prover.front.send(drop=wire.Drop(circuit="square"))
-    prover.front.wait(lambda: len(prover.front.all("circuit")) == 2)
-    assert prover.front.all("circuit")[1].was_loaded
+    while not prover.workers._residency._set_aside:
+        time.sleep(0.005)
+    prover.front.barrier()
+    assert [state.loaded for state in about_square(prover)] == [True]  # no answer as long as it is used
     key = prover.workers._residency._set_aside[0]
     assert key.reservation.nbytes > 0
     prover.backend.result_gate.set()
     prover.front.answer("a/0")
+    prover.front.wait(lambda: len(about_square(prover)) == 2)
+    assert not about_square(prover)[1].loaded and about_square(prover)[1].was_loaded
     assert key.reservation.nbytes == 0 and prover.workers._residency.resident_bytes == 0
     prover.front.send(drop=wire.Drop(circuit="square"))
-    prover.front.wait(lambda: len(prover.front.all("circuit")) == 3)
-    assert not prover.front.all("circuit")[2].was_loaded
+    prover.front.wait(lambda: len(about_square(prover)) == 3)
+    assert not about_square(prover)[2].was_loaded
+
+
+def test_a_drop_of_one_digest_leaves_another(make, tmp_path):
+    prover = make()
+    offer(prover, tmp_path, "a/0")
+    prover.front.answer("a/0")
+    prover.front.send(drop=wire.Drop(circuit="square", digest="d0"))
+    prover.front.wait(lambda: len(about_square(prover)) == 2)
+    assert about_square(prover)[1].loaded and about_square(prover)[1].digest == "d1"
+    prover.front.send(drop=wire.Drop(circuit="square", digest="d1"))
+    prover.front.wait(lambda: len(about_square(prover)) == 3)
+    assert not about_square(prover)[2].loaded and about_square(prover)[2].was_loaded
+
+
+def test_a_job_for_a_key_that_was_replaced_takes_nothing_from_the_new_one(make, tmp_path):
+    prover = make()
+    offer(prover, tmp_path, "a/0")
+    prover.front.answer("a/0")
+    offer(prover, tmp_path, "b/0", digest="d0")
+    failed = prover.front.answer("b/0")
+    assert (
+        failed.error_code == "invalid_key" and "submitted for key d0, installed is d1" in failed.error_message
+    )
+    offer(prover, tmp_path, "c/0")
+    prover.front.answer("c/0")
+    assert prover.backend.loads == 1
+
+
+def test_nothing_is_read_before_its_memory_is_granted(make, tmp_path):
+    read = []
+
+    class Unread(SimpleNamespace):
+        @property
+        def key(self):
+            read.append(True)
+            raise AssertionError("read")
+
+    made = square_circuit()
+    made = Unread(digest=made.digest, head_bytes=1 << 40, point_bytes=1, load_on=made.load_on)
+    prover = make(circuits={"square": made})
+    offer(prover, tmp_path, "a/0")
+    assert prover.front.answer("a/0").error_code == "never_fits" and not read
 
 
 def test_a_replaced_circuit_is_loaded_anew(make, tmp_path):

@@ -33,7 +33,7 @@ def state(tmp_path_factory):
     tiny = setup.setup(builtin.constraints("bn254", 1))
     registry.install("tiny", tiny, source="test")
     for name in REAL:
-        registry.add(name, VECTORS / name / "circuit.zkey", VECTORS / name / "vkey.json")
+        registry.add(name, zkey=VECTORS / name / "circuit.zkey", vkey=VECTORS / name / "vkey.json")
     return directory
 
 

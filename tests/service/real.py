@@ -48,7 +48,7 @@ class World:
             registry.install(f"chain-{curve}", key, source="test")
             self.vks[curve] = key.vk
         for name in REAL:
-            registry.add(name, VECTORS / name / "circuit.zkey", VECTORS / name / "vkey.json")
+            registry.add(name, zkey=VECTORS / name / "circuit.zkey", vkey=VECTORS / name / "vkey.json")
 
     def chain(self, curve, preimage):
         path = self.folder / f"{curve}-{preimage:x}.wtns"[-80:]

@@ -109,16 +109,20 @@ class Grant(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., bytes: _Optional[int] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class Drop(_message.Message):
-    __slots__ = ("circuit",)
+    __slots__ = ("circuit", "digest")
     CIRCUIT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     circuit: str
-    def __init__(self, circuit: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, circuit: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Preload(_message.Message):
-    __slots__ = ("circuit",)
+    __slots__ = ("circuit", "digest")
     CIRCUIT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     circuit: str
-    def __init__(self, circuit: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, circuit: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Shutdown(_message.Message):
     __slots__ = ()
@@ -239,7 +243,7 @@ class Heartbeat(_message.Message):
     def __init__(self, pinned_slab_bytes: _Optional[int] = ..., pinned_leased_bytes: _Optional[int] = ..., pinned_free_bytes: _Optional[int] = ..., slabs_made: _Optional[int] = ..., slabs_made_on_job_path: _Optional[int] = ..., h2d_bytes_total: _Optional[int] = ..., vram_used_bytes: _Optional[int] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., device_busy: _Optional[bool] = ..., resident_key_bytes: _Optional[int] = ...) -> None: ...
 
 class CircuitState(_message.Message):
-    __slots__ = ("circuit", "loaded", "bytes", "load_s", "error_code", "error_message", "was_loaded")
+    __slots__ = ("circuit", "loaded", "bytes", "load_s", "error_code", "error_message", "was_loaded", "digest")
     CIRCUIT_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +251,7 @@ class CircuitState(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     WAS_LOADED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     circuit: str
     loaded: bool
     bytes: int
@@ -254,7 +259,8 @@ class CircuitState(_message.Message):
     error_code: str
     error_message: str
     was_loaded: bool
-    def __init__(self, circuit: _Optional[str] = ..., loaded: _Optional[bool] = ..., bytes: _Optional[int] = ..., load_s: _Optional[float] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., was_loaded: _Optional[bool] = ...) -> None: ...
+    digest: str
+    def __init__(self, circuit: _Optional[str] = ..., loaded: _Optional[bool] = ..., bytes: _Optional[int] = ..., load_s: _Optional[float] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., was_loaded: _Optional[bool] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Fatal(_message.Message):
     __slots__ = ("error_code", "error_message")
