@@ -69,8 +69,7 @@ def check_key(found: Findings, vk: VerifyingKey) -> None:
 
 def _check(file: RawFile, curve: str, name: str, at: int, n: int) -> None:
     """Infinity, where snarkjs has written it as zeros, is as good as any other point."""
-    for first in range(0, n, bellman.BLOCK_POINTS):
-        count = min(bellman.BLOCK_POINTS, n - first)
-        group = bellman.LISTS[name]
-        block = bellman_points.read_places(file, name, curve, group, at, first, count, n)
-        require_good(curve, group, block, f"{file.path}: {name}", first)
+    points = bellman_points.PointList(file, name, curve, bellman.LISTS[name], at, n)
+    for first in range(0, n, bellman_points.BLOCK_POINTS):
+        block = points.read_places(first, min(bellman_points.BLOCK_POINTS, n - first))
+        require_good(curve, points.group, block, f"{file.path}: {name}", first)

@@ -39,14 +39,13 @@ from cuzkd.errors import InvalidKey, MalformedFile
 from cuzkd.formats import bellman_vk
 from cuzkd.formats.bellman_points import (
     AT_INFINITY,
+    BLOCK_POINTS,
     COUNT,
+    PointList,
     empty,
     first_true,
     infinite,
     point_bytes,
-    read_count,
-    read_places,
-    read_points,
 )  # fmt: skip
 from cuzkd.formats.files import RawFile, written_whole
 from cuzkd.groth16.constraints import Constraints
@@ -56,7 +55,6 @@ LISTS = {"h": "g1", "l": "g1", "a": "g1", "b1": "g1", "b2": "g2"}  # name: group
 QUERIES = {"h": "h_g1", "l": "l_g1", "a": "a_g1", "b1": "b_g1", "b2": "b_g2"}
 OF_WIRES = ("l", "a", "b1", "b2")
 ROOT_FAMILIES = {"bls12_381": 7, "bn254": 5}
-BLOCK_POINTS = 1 << 15  # 6 MB in G2
 HASH_BYTES = 64
 
 Mask = NDArray[np.bool_]
@@ -77,22 +75,6 @@ class ParamsHead:
     counts: Mapping[str, int]
     trailing_bytes: int
     transcript: int | None
-
-
-@dataclass(frozen=True)
-class _List:
-    """One list of points in an open file, its count checked."""
-
-    file: RawFile
-    name: str
-    curve: str
-    begin: int  # byte of the first point
-    n: int
-
-    def read(self, first: int, n: int, *, whole: bool = False) -> U64:
-        """Some of its points. whole: infinity is spelt as zeros, too."""
-        read = read_places if whole else read_points
-        return read(self.file, self.name, self.curve, LISTS[self.name], self.begin, first, n, self.n)
 
 
 def read_params_head(path: str | os.PathLike[str], curve: str | None = None) -> ParamsHead:
@@ -162,15 +144,13 @@ def write_params(
         out.write(trailing)
 
 
-def _open(path: str | os.PathLike[str], curve: str | None) -> tuple[ParamsHead, dict[str, _List]]:
+def _open(path: str | os.PathLike[str], curve: str | None) -> tuple[ParamsHead, dict[str, PointList]]:
     file = RawFile(path)
     vk = bellman_vk.read_head(file, curve)
     at, lists = vk.nbytes, {}
     for name, group in LISTS.items():
-        size = point_bytes(vk.vk.curve, group)
-        n = read_count(file, at, name, size)
-        lists[name] = _List(file, name, vk.vk.curve, at + COUNT.size, n)
-        at += COUNT.size + n * size
+        lists[name] = PointList.at(file, at, name, vk.vk.curve, group)
+        at = lists[name].end
     counts = {name: points.n for name, points in lists.items()}
     if counts["b1"] != counts["b2"]:
         raise MalformedFile(f"{path}: b2: expected {counts['b1']} points, as in b1, found {counts['b2']}")
@@ -240,29 +220,25 @@ def _fit(
     return OF_WIRES if every_wire else ()
 
 
-def _spread(points: _List, held: Mask) -> Iterator[U64]:
+def _spread(points: PointList, held: Mask) -> Iterator[U64]:
     """The points of a list at the places that hold one, infinity at the others."""
     first = 0
     for begin in range(0, len(held), BLOCK_POINTS):
         here = held[begin : begin + BLOCK_POINTS]
         found = points.read(first, int(np.count_nonzero(here)))
-        if (i := first_true(infinite(found))) >= 0:
-            raise MalformedFile(
-                f"{points.file.path}: {points.name}: point {first + i} of {points.n}: {AT_INFINITY}"
-            )
-        block = empty(points.curve, LISTS[points.name], len(here))
+        block = empty(points.curve, points.group, len(here))
         block[here] = found
         block[~here] = 0
         first += len(found)
         yield block
 
 
-def _every(points: _List, held: Mask) -> Iterator[U64]:
+def _every(points: PointList, held: Mask) -> Iterator[U64]:
     """The points of a list that has a place for each. In a, b1, b2, infinity must be where bellman has no point; in l
     it is a wire that no constraint has.
     """
     for begin in range(0, points.n, BLOCK_POINTS):
-        block = points.read(begin, min(BLOCK_POINTS, points.n - begin), whole=True)
+        block = points.read_places(begin, min(BLOCK_POINTS, points.n - begin))
         finite = ~infinite(block)
         if (i := first_true(finite != held[begin : begin + len(block)])) >= 0 and points.name != "l":
             words = _misplaced(points.name, begin + i, bool(finite[i]))

@@ -6,12 +6,13 @@ y) on BLS12-381. Infinity has no place in bellman's lists. snarkjs, which writes
 without the flag.
 
 Design: counts are compared with the file's length before anything is read or allocated. Decoding is native
-(`backend.readers`); that points lie on their curves is checked elsewhere, but for single ones.
+(`backend.readers`), a block at a time; that points lie on their curves is checked elsewhere, but for single ones.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -24,6 +25,7 @@ from cuzkd.formats import affine
 from cuzkd.formats.files import RawFile
 
 COUNT = struct.Struct(">I")
+BLOCK_POINTS = 1 << 15  # read at once: 6 MB in G2
 INFINITY = 0x40
 AT_INFINITY = "is the point at infinity, which has no place here"
 
@@ -61,38 +63,65 @@ def read_count(file: RawFile, at: int, name: str, size: int) -> int:
     return int(n)
 
 
-def read_points(
-    file: RawFile, name: str, curve: str, group: str, at: int, first: int, n: int, of: int
-) -> U64:
-    """Points first .. first + n of the list of length `of` whose points begin at byte `at`: infinity all zero.
+@dataclass(frozen=True)
+class PointList:
+    """A list of n points of an open file, its count checked. begin, end: where its points lie."""
 
-    name: the list, for messages. Raises MalformedFile, for a flag out of place or a coordinate that is not below q.
-    """
-    size = point_bytes(curve, group)
-    out = empty(curve, group, n)
-    bad = readers.decode_points(curve, group, file.read(at + first * size, n * size), out)
-    if bad is not None:
-        raise MalformedFile(f"{file.path}: {name}: point {first + bad[0]} of {of}: {bad[1]}")
-    return out
+    file: RawFile
+    name: str
+    curve: str
+    group: str
+    begin: int
+    n: int
 
+    @classmethod
+    def at(cls, file: RawFile, at: int, name: str, curve: str, group: str) -> PointList:
+        """The list whose count stands at byte `at`. Raises MalformedFile."""
+        n = read_count(file, at, name, point_bytes(curve, group))
+        return cls(file, name, curve, group, at + COUNT.size, n)
 
-def read_places(
-    file: RawFile, name: str, curve: str, group: str, at: int, first: int, n: int, of: int
-) -> U64:
-    """As read_points, where infinity may also be spelt as zeros without the flag: snarkjs's way."""
-    size = point_bytes(curve, group)
-    raw = np.frombuffer(file.read(at + first * size, n * size), np.uint8).reshape(n, size)
-    blank: NDArray[np.bool_] = raw[:, -1] == 0  # a byte of each, and the others only where that is zero
-    blank[blank] = (raw[blank, 0] & ~np.uint8(INFINITY) == 0) & ~raw[blank, 1:].any(axis=1)
-    found = empty(curve, group, n - int(np.count_nonzero(blank)))
-    bad = readers.decode_points(curve, group, np.ascontiguousarray(raw[~blank]), found)
-    if bad is not None:
-        place = first + int(np.flatnonzero(~blank)[bad[0]])
-        raise MalformedFile(f"{file.path}: {name}: point {place} of {of}: {bad[1]}")
-    out = empty(curve, group, n)
-    out[blank] = 0
-    out[~blank] = found
-    return out
+    @property
+    def end(self) -> int:
+        return self.begin + self.n * point_bytes(self.curve, self.group)
+
+    def read(self, first: int, n: int) -> U64:
+        """Points [first, first + n). MalformedFile for a flag out of place, a coordinate not below q, infinity."""
+        size = point_bytes(self.curve, self.group)
+        out = empty(self.curve, self.group, n)
+        bad = readers.decode_points(
+            self.curve, self.group, self.file.read(self.begin + first * size, n * size), out
+        )
+        if bad is not None:
+            raise self._malformed(first + bad[0], bad[1])
+        if (i := first_true(infinite(out))) >= 0:
+            raise self._malformed(first + i, AT_INFINITY)
+        return out
+
+    def read_places(self, first: int, n: int) -> U64:
+        """As `read`, but infinity is allowed, all zero in what is returned. In the file it is its flag, or, as snarkjs
+        writes it, zeros.
+        """
+        size = point_bytes(self.curve, self.group)
+        raw = np.frombuffer(self.file.read(self.begin + first * size, n * size), np.uint8).reshape(n, size)
+        blank: NDArray[np.bool_] = raw[:, -1] == 0  # a byte of each, and the others only where that is zero
+        blank[blank] = (raw[blank, 0] & ~np.uint8(INFINITY) == 0) & ~raw[blank, 1:].any(axis=1)
+        found = empty(self.curve, self.group, n - int(np.count_nonzero(blank)))
+        bad = readers.decode_points(self.curve, self.group, np.ascontiguousarray(raw[~blank]), found)
+        if bad is not None:
+            raise self._malformed(first + int(np.flatnonzero(~blank)[bad[0]]), bad[1])
+        out = empty(self.curve, self.group, n)
+        out[blank] = 0
+        out[~blank] = found
+        return out
+
+    def load(self) -> U64:
+        """All of them, block by block: a file may be long and hold nothing."""
+        starts = range(0, self.n, BLOCK_POINTS)
+        blocks = [self.read(first, min(BLOCK_POINTS, self.n - first)) for first in starts]
+        return np.concatenate([empty(self.curve, self.group, 0), *blocks])
+
+    def _malformed(self, index: int, problem: str) -> MalformedFile:
+        return MalformedFile(f"{self.file.path}: {self.name}: point {index} of {self.n}: {problem}")
 
 
 def single(raw: memoryview, curve: str, group: str) -> U64 | str:

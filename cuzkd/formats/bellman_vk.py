@@ -26,12 +26,12 @@ from cuzkd.formats import affine, compressed
 from cuzkd.formats.bellman_points import (
     AT_INFINITY,
     COUNT,
+    PointList,
     cut,
     first_true,
     infinite,
     point_bytes,
     read_count,
-    read_points,
     single,
 )  # fmt: skip
 from cuzkd.formats.files import RawFile, written_whole
@@ -95,23 +95,21 @@ def encode_head(path: str | os.PathLike[str], key: KeyHead) -> bytes:
 def read_head(file: RawFile, curve: str | None = None) -> VkHead:
     """The layout above, from the beginning of a file. Raises MalformedFile."""
     name = curve or _detect(file)
-    g1 = point_bytes(name, "g1")
 
     def decode(raw: memoryview, group: str) -> U64 | str:
         return single(raw, name, group)
 
     points, at, delta_bytes = _six_points(file, lambda group: point_bytes(name, group), decode)
-    n = _count_ic(file, at, g1)
-    ic = read_points(file, "ic", name, "g1", at + COUNT.size, 0, n, n)
-    if (i := first_true(infinite(ic))) >= 0:
-        raise MalformedFile(f"{file.path}: ic: point {i} of {n}: {AT_INFINITY}")
-    return _head(name, points, ic, at + COUNT.size + n * g1, delta_bytes)
+    ic = PointList.at(file, at, "ic", name, "g1")
+    _require_one(file, ic.n)
+    return _head(name, points, ic.load(), ic.end, delta_bytes)
 
 
 def _read_compressed(file: RawFile) -> VkHead:
     size = {"g1": compressed.G1_BYTES, "g2": compressed.G2_BYTES}
     points, at, delta_bytes = _six_points(file, lambda group: size[group], _decompress)
-    n = _count_ic(file, at, size["g1"])
+    n = read_count(file, at, "ic", size["g1"])
+    _require_one(file, n)
     ic = []
     for i in range(n):
         point = _decompress(file.read(at + COUNT.size + i * size["g1"], size["g1"]), "g1")
@@ -145,11 +143,9 @@ def _six_points(
     return points, at, delta_bytes
 
 
-def _count_ic(file: RawFile, at: int, size: int) -> int:
-    n = read_count(file, at, "ic", size)
-    if n == 0:
+def _require_one(file: RawFile, n_ic: int) -> None:
+    if n_ic == 0:
         raise MalformedFile(f"{file.path}: ic: expected at least the point of the constant wire, found none")
-    return n
 
 
 def _detect(file: RawFile) -> str:

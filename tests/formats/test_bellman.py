@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cuzkd.curves import points
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput, InvalidKey, MalformedFile
-from cuzkd.formats import bellman
+from cuzkd.formats import bellman, bellman_points
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import from_rows
 
@@ -38,6 +38,11 @@ def path(tmp_path):
     return tmp_path / "key.params"
 
 
+def in_blocks_of(n, monkeypatch):
+    for module in (bellman, bellman_points):
+        monkeypatch.setattr(module, "BLOCK_POINTS", n)
+
+
 # -- what is read --
 
 
@@ -53,7 +58,7 @@ def spread(made, name):
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("block", [1, 2, 3, 1 << 15])
 def test_all_of_it_is_read(curve, block, path, monkeypatch):
-    monkeypatch.setattr(bellman, "BLOCK_POINTS", block)
+    in_blocks_of(block, monkeypatch)
     made = bellman_files.params(curve)
     key = load(path, made.bytes(), curve)
     shape = key.arrays
@@ -72,7 +77,7 @@ def test_all_of_it_is_read(curve, block, path, monkeypatch):
 
 @pytest.mark.parametrize("curve", CURVES)
 def test_blocks_come_again_and_need_no_file_of_that_name(curve, path, monkeypatch):
-    monkeypatch.setattr(bellman, "BLOCK_POINTS", 3)
+    in_blocks_of(3, monkeypatch)
     write(path, bellman_files.params(curve).bytes())
     key = bellman.open_params(path, bellman_files.constraints(curve), root_family=5)
     assert key.arrays.root_family == 5
@@ -88,7 +93,7 @@ def test_blocks_come_again_and_need_no_file_of_that_name(curve, path, monkeypatc
 @pytest.mark.parametrize("block", [2, 1 << 15])
 def test_lists_of_every_wire(curve, block, path, monkeypatch):
     """snarkjs's dialect, infinity as zeros or with its flag; l may have it, too."""
-    monkeypatch.setattr(bellman, "BLOCK_POINTS", block)
+    in_blocks_of(block, monkeypatch)
     filtered = load(path, bellman_files.params(curve).bytes(), curve)
     every = bellman_files.with_every_wire(bellman_files.params(curve))
     flagged = every.bytes()
@@ -178,6 +183,24 @@ def test_a_count_beyond_the_file(curve, name, path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("name", LISTS)
+def test_a_long_file_of_nothing(curve, name, path):
+    """Its length bears the counts out, and there is nothing in it."""
+    made = bellman_files.params(curve)
+    data = bytearray(made.bytes())
+    at = made.offset(name) - 4
+    struct.pack_into(">I", data, at, 2**31)
+    with write(path, data[: at + 4]).open("r+b") as file:
+        file.truncate(1 << 40)
+    tracemalloc.start()
+    with pytest.raises((MalformedFile, InvalidKey), match=rf"{name}: |b1"):
+        bellman.open_params(path, bellman_files.constraints(curve)).load()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -343,7 +366,7 @@ def test_changed_bytes_raise_nothing_else(curve, data, tmp_path_factory):
 
 @pytest.mark.parametrize("curve", CURVES)
 def test_written_as_read(curve, path, monkeypatch):
-    monkeypatch.setattr(bellman, "BLOCK_POINTS", 3)
+    in_blocks_of(3, monkeypatch)
     made = bellman_files.params(curve)
     made.trailing = b"trailing"
     key = bellman.open_params(write(path, made.bytes()), bellman_files.constraints(curve))
