@@ -40,6 +40,8 @@ def prove(args: argparse.Namespace) -> int:
 
     options = prove.Options(
         zkey=args.zkey,
+        params=args.params,
+        r1cs=args.r1cs,
         circuit=args.circuit,
         state_dir=args.state_dir,
         witness=args.witness,
@@ -235,6 +237,10 @@ def _micro_arguments(command: argparse.ArgumentParser) -> None:
 
 def _prove_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--zkey", type=Path, metavar="FILE", help="a proving key, with --witness")
+    command.add_argument(
+        "--params", type=Path, metavar="FILE", help="one of bellman, with --r1cs and --witness"
+    )
+    command.add_argument("--r1cs", type=Path, metavar="FILE", help="its constraint system")
     command.add_argument("--circuit", metavar="NAME", help="an added circuit, with --state-dir and --witness")
     command.add_argument("--state-dir", type=Path, metavar="DIR", help="where circuits were added")
     command.add_argument("--witness", type=Path, metavar="FILE", help=".wtns")

@@ -31,7 +31,7 @@ from cuzkd.bench.subject import Provable
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.job import PHASES
 from cuzkd.errors import InvalidInput
-from cuzkd.formats import zkey
+from cuzkd.formats import bellman, r1cs, zkey
 from cuzkd.groth16 import verifier
 from cuzkd.groth16.keys import KeyHead
 from cuzkd.groth16.setup import DEVELOPMENT
@@ -43,12 +43,15 @@ SIZES = (1 << 12, 1 << 16)
 
 @dataclass(frozen=True)
 class Options:
-    """What is proved: `fixtures`; `zkey`, or `circuit` of `state_dir`, with `witness`; or synthetic `sizes` on `curve`.
+    """What is proved: `fixtures`; `zkey`, bellman's `params` with their `r1cs`, or `circuit` of `state_dir`, with a
+    `witness`; or synthetic `sizes` on `curve`.
 
     rounds: proofs alone. stream: proofs in flight together. compare: with groth16py, where that can be.
     """
 
     zkey: Path | None = None
+    params: Path | None = None
+    r1cs: Path | None = None
     circuit: str | None = None
     state_dir: Path | None = None
     witness: Path | None = None
@@ -112,6 +115,11 @@ def _open_zkey(path: Path) -> Opened:
     return key, lambda backend: backend.load_key(key.arrays)
 
 
+def _open_params(path: Path, constraints: Path) -> Opened:
+    key = bellman.open_params(path, r1cs.read(constraints)).load()
+    return key, lambda backend: backend.load_key(key.arrays)
+
+
 def _open_circuit(state_dir: Path, name: str) -> Opened:
     circuit = Registry(state_dir).open(name)
     return circuit.key, circuit.load_on
@@ -123,9 +131,9 @@ def _zkey_source(name: str, key: Path, witness: Path) -> Source:
 
 def sources(options: Options) -> list[Source]:
     """Raises InvalidInput where the options name nothing that could be proved, or more than one kind of it."""
-    given = [x for x in (options.zkey, options.circuit, options.fixtures) if x is not None]
+    given = [x for x in (options.zkey, options.params, options.circuit, options.fixtures) if x is not None]
     if len(given) > 1:
-        raise InvalidInput("expected one of --zkey, --circuit and --fixtures")
+        raise InvalidInput("expected one of --zkey, --params, --circuit and --fixtures")
     if options.fixtures is not None:
         pairs = [(key, key.with_suffix(".wtns")) for key in sorted(options.fixtures.rglob("*.zkey"))]
         found = [_zkey_source(_name(key), key, witness) for key, witness in pairs if witness.exists()]
@@ -137,6 +145,11 @@ def sources(options: Options) -> list[Source]:
             raise InvalidInput("--witness: expected the .wtns file to prove")
         if options.zkey is not None:
             return [_zkey_source(_name(options.zkey), options.zkey, options.witness)]
+        if options.params is not None:
+            if options.r1cs is None:
+                raise InvalidInput("--r1cs: expected the constraint system of the parameters")
+            name, open_key = _name(options.params), partial(_open_params, options.params, options.r1cs)
+            return [Source(name, partial(_from_file, name, open_key, options.witness))]
         if options.state_dir is None or options.circuit is None:
             raise InvalidInput("--state-dir: expected the one that the circuit was added to")
         open_key = partial(_open_circuit, options.state_dir, options.circuit)
@@ -262,7 +275,7 @@ def _report(backend: Backend, options: Options, found: list[Measured]) -> Report
     ]
     if compared:
         report.notes.append("Ratio: ours without verification over groth16py's, which makes none.")
-    if options.zkey is None and options.circuit is None and options.fixtures is None:
+    if not any((options.zkey, options.params, options.circuit, options.fixtures)):
         report.notes.append(f"Keys: {DEVELOPMENT}.")
     report.numbers = {
         "options": vars(options),

@@ -16,7 +16,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,9 @@ import numpy as np
 from cuzkd.backend.protocol import U64
 from cuzkd.curves import params
 from cuzkd.errors import MalformedFile
-from cuzkd.formats import affine, iden3, names
+from cuzkd.formats import affine, names
 from cuzkd.formats.affine import G1, G2, Fq2
+from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import Proof, VerifyingKey
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,127}", re.ASCII)
@@ -148,10 +148,10 @@ def load(path: str | os.PathLike[str]) -> tuple[bytes, Any]:
 
 
 def _text(path: str | os.PathLike[str]) -> bytes:
-    with iden3.map_file(Path(path)) as data:
-        if len(data) > MAX_BYTES:
-            raise MalformedFile(f"{path}: expected at most {MAX_BYTES} bytes of JSON, found {len(data)}")
-        return data[:]
+    file = RawFile(path)
+    if file.size > MAX_BYTES:
+        raise MalformedFile(f"{path}: expected at most {MAX_BYTES} bytes of JSON, found {file.size}")
+    return bytes(file.read(0, file.size))
 
 
 def _dump(value: Any) -> str:

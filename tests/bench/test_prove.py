@@ -1,6 +1,7 @@
 """Proofs of files, of added circuits and of synthetic ones; what is counted; who is compared with."""
 
 import json
+import lzma
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +65,17 @@ def test_an_added_circuit(tmp_path):
     given = options(circuit="mine", state_dir=tmp_path, witness=NOPUB / "circuit.wtns")
     (circuit,) = prove.run(CpuBackend(), given, print).numbers["circuits"]
     assert (circuit["name"], circuit["n_wires"], circuit["log_domain"]) == ("mine", 3, 1)
+
+
+def test_parameters_of_bellman(tmp_path):
+    folder = VECTORS / "sapling_output"
+    system = tmp_path / "circuit.r1cs"
+    system.write_bytes(lzma.decompress((folder / "circuit.r1cs.xz").read_bytes()))
+    files = {"params": folder / "sapling-output.params", "r1cs": system, "witness": folder / "circuit.wtns"}
+    report = prove.run(CpuBackend(), options(**files), print)
+    (circuit,) = report.numbers["circuits"]
+    assert (circuit["name"], circuit["curve"], circuit["log_domain"]) == ("sapling-output", "bls12_381", 13)
+    assert "5 of 5" in report.text() and "INSECURE" not in report.text()
 
 
 def test_nothing_given_is_synthetic(tmp_path):
@@ -143,6 +155,7 @@ def test_the_real_one_if_it_is_here():
         ({"zkey": Path("a.zkey")}, "--witness"),
         ({"circuit": "x", "witness": Path("a.wtns")}, "--state-dir"),
         ({"zkey": Path("a"), "circuit": "x"}, "one of"),
+        ({"params": Path("a"), "witness": Path("b")}, "--r1cs"),
         ({"fixtures": Path("/nonexistent")}, "no .zkey"),
         ({"rounds": 1}, "at least 2, got 1"),
     ],

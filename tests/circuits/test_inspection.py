@@ -236,6 +236,17 @@ def test_parameters_with_a_point_off_the_curve(tmp_path):
     assert ": l: point 5 is not in the subgroup" in broken(tmp_path / "x", points=True).problem
 
 
+@pytest.mark.parametrize("every_wire", [False, True])
+def test_parameters_over_bn254(tmp_path, every_wire):
+    """With every wire, infinity spelt as zeros, as snarkjs exports them; without a transcript."""
+    key = setup.setup(builtin.constraints("bn254", 3), reduction="bellman")
+    bellman.write_params(tmp_path / "x", key, every_wire=every_wire)
+    found = good(tmp_path / "x", points=True)
+    assert (found.facts["curve"], found.facts["domain"]) == ("bn254", key.arrays.domain)
+    assert found.facts["contributions"] == "not listed" and found.facts["bytes after the last list"] == 0
+    assert (rows(found)["b1"]["points"] == key.arrays.n_wires) is every_wire
+
+
 def test_verifying_keys(tmp_path):
     found = good(POLKA / "porep.vk", points=True)
     assert found.facts["compressed"] is True and found.facts["public"] == 39
