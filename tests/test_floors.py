@@ -35,6 +35,7 @@ GUESTS = {
     "cupy_backends": {"backend"},
     "grpc": {"service", "daemon", "client", "demo", "cli", "bench"},
     "prometheus_client": {"metrics"},
+    "wasmtime": {"circuits"},
     "structlog": {"engine", "service", "log", "daemon", "cli", "demo", "bench"},
 }
 NATIVE = ("cuzkd.kernels._native", "cuzkd.kernels._readers")
