@@ -46,7 +46,7 @@ from cuzkd.formats.bellman_points import (
     first_true,
     infinite,
     point_bytes,
-)  # fmt: skip
+)
 from cuzkd.formats.files import RawFile, written_whole
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
@@ -55,6 +55,7 @@ LISTS = {"h": "g1", "l": "g1", "a": "g1", "b1": "g1", "b2": "g2"}  # name: group
 QUERIES = {"h": "h_g1", "l": "l_g1", "a": "a_g1", "b1": "b_g1", "b2": "b_g2"}
 OF_WIRES = ("l", "a", "b1", "b2")
 ROOT_FAMILIES = {"bls12_381": 7, "bn254": 5}
+SNARKJS_ROOT_FAMILY = 5
 HASH_BYTES = 64
 
 Mask = NDArray[np.bool_]
@@ -90,8 +91,9 @@ def open_params(
 ) -> StreamedKey:
     """A key whose points come in blocks, spread over the wires of `constraints`.
 
-    root_family: 7 on BLS12-381 and 5 on BN254 unless given; the file does not say, and exports of snarkjs have 5 on
-    both. Raises MalformedFile for a file that is cut or contradicts itself, InvalidKey for one of another circuit.
+    root_family: the file does not say it. Unless given, 7 on BLS12-381 and 5 on BN254, but 5 on both where the lists
+    have every wire: these are snarkjs's. Raises MalformedFile for a file that is cut or contradicts itself, InvalidKey
+    for one of another circuit.
     """
     head, lists = _open(path, None)
     curve = constraints.curve
@@ -101,7 +103,7 @@ def open_params(
     whole = _fit(path, head, constraints, held)
     shape = KeyShape(
         curve=curve,
-        root_family=root_family or ROOT_FAMILIES[curve],
+        root_family=root_family or (SNARKJS_ROOT_FAMILY if whole else ROOT_FAMILIES[curve]),
         reduction="bellman",
         log_domain=constraints.log_domain("bellman"),
         n_wires=constraints.n_wires,

@@ -33,7 +33,7 @@ from cuzkd.formats.bellman_points import (
     point_bytes,
     read_count,
     single,
-)  # fmt: skip
+)
 from cuzkd.formats.files import RawFile, written_whole
 from cuzkd.groth16.keys import KeyHead, VerifyingKey
 
