@@ -102,7 +102,6 @@ def look_at_r1cs(found: Findings, file: RawFile, points: bool) -> None:
 def look_at_wasm(found: Findings, file: RawFile, points: bool) -> None:
     """Nothing of the circuit is run: its calculator is asked what it is, with little fuel."""
     from cuzkd.circuits import calculator  # wasmtime is loaded for these files alone
-    from cuzkd.circuits.calculator_circom2 import Circom2
 
     if file.size > MAX_WASM_BYTES:
         raise InvalidInput(f"{file.path}: expected at most {MAX_WASM_BYTES} bytes, found {file.size}")
@@ -110,10 +109,9 @@ def look_at_wasm(found: Findings, file: RawFile, points: bool) -> None:
         bytes(file.read(0, file.size)), calculator.Limits(fuel=FUEL), where=str(file.path)
     )
     found.facts |= {"interface": asked.interface, "curve": asked.curve, "wires": asked.n_wires}
-    if asked.interface != "circom 1":  # which does not say
-        with asked._box() as box:
-            found.facts["input values"] = Circom2(box, asked._module)._ask("getInputSize")
-    found.facts["imports"] = [f"{wanted.module}.{wanted.name}" for wanted in asked._module.imports]
+    if asked.n_inputs is not None:
+        found.facts["input values"] = asked.n_inputs
+    found.facts["imports"] = list(asked.imports)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
