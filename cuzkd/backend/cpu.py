@@ -1,6 +1,6 @@
 """The CPU backend: the protocol over the native module, and the host services that every machine uses.
 
-Problem: one proof is six transforms and five multi-scalar sums; synthesis, setup and verification need native
+Problem: one proof is six or seven transforms and five multi-scalar sums; synthesis, setup and verification need native
 speed too.
 Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It
 works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no fourth.

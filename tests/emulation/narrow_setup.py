@@ -9,6 +9,7 @@ from gpu.test_setup import (  # noqa: F401
     test_any_constraints,
     test_matrices_and_points_in_pieces,
     test_no_constraints_at_all,
+    test_the_command,
     test_the_shortest_chain,
 )
 

@@ -109,6 +109,21 @@ def test_a_proof_verifies(gpu, curve, reduction):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["zkey", "params"])
+def test_the_command(gpu, curve, kind, tmp_path, capsys):
+    """A key made on the device, written as a file, proves."""
+    from cuzkd import cli
+    from cuzkd.formats import bellman, r1cs, zkey
+
+    source, out = tmp_path / "chain.r1cs", tmp_path / f"chain.{kind}"
+    r1cs.write(source, builtin.constraints(curve, 5))
+    assert cli.main(["setup", "--r1cs", str(source), f"--{kind}", str(out), "--backend", "cuda"]) == 0
+    assert "INSECURE" in capsys.readouterr().err
+    key = zkey.read(out) if kind == "zkey" else bellman.open_params(out, r1cs.read(source)).load()
+    prover.prove(gpu, key, hosts.scalars(builtin.witness(curve, 5, 7)))  # raises unless it verifies
+
+
+@pytest.mark.gpu
 def test_memory_comes_back(gpu, curve):
     made, held = builtin.constraints(curve, 100), []
     for _ in range(3):

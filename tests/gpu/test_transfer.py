@@ -16,6 +16,7 @@ from gpu.conftest import (
 
 from cuzkd import errors
 from cuzkd.backend.cpu import CpuBackend
+from cuzkd.backend.protocol import REDUCTIONS
 
 pytestmark = pytest.mark.gpu
 
@@ -24,10 +25,11 @@ SHAPES = [(1, 3, 0, 2), (6, 70, 7, 41), (12, 3000, 2, 3500)]  # log domain, wire
 PIECE = 4096
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_third_vector_is_taken_as_it_is(gpu, curve, shape):
-    key = random_key(curve, *shape)
+def test_a_third_vector_is_taken_as_it_is(gpu, curve, shape, reduction):
+    key = random_key(curve, *shape, reduction=reduction)
     a, b, z = random_vectors(key, 1)
     loaded = gpu.load_key(key)
     derived = prove(gpu, loaded, a, b, z)
