@@ -58,17 +58,9 @@ class RawFile:
     def read(self, offset: int, nbytes: int) -> memoryview:
         if self._whole is not None:
             return self._whole[offset : offset + nbytes]
-        buffer = memoryview(np.empty(nbytes, np.uint8))
-        self.read_into(offset, buffer)
-        return buffer.toreadonly()
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill a buffer of bytes from `offset` on, as `read` does."""
-        if self._whole is not None:
-            buffer[:] = self._whole[offset : offset + len(buffer)]
-            return
+        buffer = np.empty(nbytes, np.uint8).data
         done = 0
-        while done < len(buffer):
+        while done < nbytes:
             try:
                 n = os.preadv(self._descriptor, [buffer[done:]], offset + done)
             except OSError as error:
@@ -79,6 +71,7 @@ class RawFile:
                     f"shortened to {offset + done} or less while being read"
                 )
             done += n
+        return buffer.toreadonly()
 
     def close(self) -> None:
         self._finalize()
@@ -89,39 +82,24 @@ class MappedFile:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        self._data = map_file(self.path)
+        descriptor, size = _open(self.path)
+        self._data: bytes | mmap.mmap
+        try:
+            if size <= SMALL_BYTES:
+                self._data = os.read(descriptor, size)
+            else:
+                self._data = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
         self.size = len(self._data)
 
     def read(self, offset: int, nbytes: int) -> memoryview:
-        return memoryview(self._data)[offset : offset + nbytes].toreadonly()
+        return memoryview(self._data)[offset : offset + nbytes]
 
     def close(self) -> None:
         """Unmap. Raises BufferError while a view, or an array made from one, is alive."""
-        self._data.close()
-
-
-class SmallFile(bytes):
-    """The bytes of a small file, with a map's manners. Views of it may outlive close()."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def __enter__(self) -> SmallFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def map_file(path: Path) -> mmap.mmap | SmallFile:
-    """Map a regular file read-only (a small one is read). Raises as RawFile does."""
-    descriptor, size = _open(path)
-    try:
-        if size <= SMALL_BYTES:
-            return SmallFile(os.read(descriptor, SMALL_BYTES))
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
+        if isinstance(self._data, mmap.mmap):
+            self._data.close()
 
 
 @contextmanager

@@ -22,13 +22,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from cuzkd.errors import MalformedFile
-from cuzkd.formats.files import (
-    FileBytes,
-    MappedFile,
-    RawFile,
-    map_file,  # noqa: F401  (until circuits.keyfile does without)
-    written_whole,
-)
+from cuzkd.formats.files import FileBytes, MappedFile, RawFile, written_whole
 
 _FILE_HEAD = struct.Struct("<4sII")
 _SECTION_HEAD = struct.Struct("<IQ")

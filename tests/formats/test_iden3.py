@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from cuzkd.errors import InvalidInput, MalformedFile
-from cuzkd.formats import iden3
+from cuzkd.formats import files, iden3
 
 MAGIC = b"test"
 NAMES = {1: "header", 2: "values"}
@@ -88,3 +88,38 @@ def test_what_is_no_file(tmp_path):
         iden3.open_container(tmp_path / "pipe", MAGIC, 1, NAMES)
     with pytest.raises(InvalidInput, match="cannot be opened"):
         iden3.open_container("a\0b", MAGIC, 1, NAMES)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("size", [10, files.SMALL_BYTES - 100, files.SMALL_BYTES, 200_000])
+def test_files_of_any_size_are_read_whole_or_in_part(tmp_path, size, mapped):
+    contents = os.urandom(size)
+    path = tmp_path / "f"
+    path.write_bytes(frame((3, b"before"), (2, contents)))
+    with iden3.open_container(path, MAGIC, 1, NAMES, mapped=mapped) as file:
+        for begin, n in ((0, size), (3, 5), (size - 2, 100), (size + 5, 5), (7, 0)):
+            with file.part(2, begin, n) as part:
+                assert part == contents[begin : begin + n] and part.readonly
+        with file.view(2) as view:
+            assert view == contents
+
+
+def test_a_file_that_shrinks_is_refused_where_it_is_read(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(frame((1, b"head"), (2, bytes(200_000))))
+    with iden3.open_container(path, MAGIC, 1, NAMES) as file:
+        os.truncate(path, 1000)
+        assert file.view(1) == b"head"
+        with pytest.raises(MalformedFile, match=r"f: file is cut: it had 200040 bytes .* while being read"):
+            file.view(2)
+
+
+def test_nothing_is_left_of_what_could_not_be_written(tmp_path):
+    def pieces():
+        yield b"abc"
+        raise InvalidInput("no more")
+
+    (tmp_path / "f").write_bytes(b"old")
+    with pytest.raises(InvalidInput, match="no more"):
+        iden3.write_container(tmp_path / "f", MAGIC, 1, [(1, pieces())])
+    assert os.listdir(tmp_path) == ["f"] and (tmp_path / "f").read_bytes() == b"old"

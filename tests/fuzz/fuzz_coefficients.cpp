@@ -1,5 +1,5 @@
 // Any bytes as the coefficients of a .zkey, in blocks: refused in words, or each entry at its place. Bytes 0 .. 7: curve,
-// u16 number of wires, u16 number of rows, entries in a block, u16 where and how the second reading differs.
+// u16 number of wires, u16 number of rows (ten bits of it), entries in a block, u16 where and how the second reading differs.
 #include <cstdlib>
 
 #include "cpu/readers_zkey.hpp"
@@ -54,7 +54,7 @@ static void drive(const uint8_t* raw, size_t size, size_t n_wires, size_t n_rows
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size < 8) return -1;
-    const size_t n_wires = data[1] | data[2] << 8, n_rows = data[3] | data[4] << 8, block = 1 + data[5];
+    const size_t n_wires = data[1] | data[2] << 8, n_rows = (data[3] | data[4] << 8) & 1023, block = 1 + data[5];
     const size_t change = data[6] | data[7] << 8;
     if (data[0] % 2) drive<Bn254::Fr>(data + 8, size - 8, n_wires, n_rows, block, change);
     else drive<Bls12_381::Fr>(data + 8, size - 8, n_wires, n_rows, block, change);

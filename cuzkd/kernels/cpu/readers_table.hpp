@@ -20,7 +20,7 @@ public:
     explicit Distinct(const Fr& one) : values{one, one.neg()} {
         std::random_device entropy;
         for (uint64_t& key : keys_) key = uint64_t(entropy()) << 32 | entropy();
-        rehash(10);
+        rehash(5);
     }
 
     std::vector<Fr> values;
