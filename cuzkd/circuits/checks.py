@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U64, SparseMatrix
-from cuzkd.circuits.fits import ROUNDS, Fit, random_scalars
+from cuzkd.circuits.fits import ROUNDS, Fit, random_scalars, widened
 from cuzkd.circuits.prepared import query_shape
 from cuzkd.curves import params
 from cuzkd.errors import InvalidKey
@@ -31,7 +31,7 @@ from cuzkd.groth16.keys import KeyHead, VerifyingKey
 
 LETTERS = {"a_g1": "A", "b_g1": "B1", "b_g2": "B2", "l_g1": "C", "h_g1": "H"}  # as files call the queries
 ROW_BLOCK = 1 << 20  # rows that are compared at a time
-# (a sum's name, CANONICAL scalars of the query's points, which of them have a part)
+# (a sum's name, scalars of the query's points, perhaps narrow, which of them have a part)
 Wanted = tuple[str, U64, NDArray[np.bool_] | None]
 
 
@@ -140,7 +140,7 @@ class Checks:
             points, scalars = points[mask], scalars[mask]
         if len(points):
             curve = self._key.vk.curve
-            part = hosts.best().backend.msm(curve, group, points, scalars)
+            part = hosts.best().backend.msm(curve, group, points, widened(scalars))
             self._sums[label] = _add(curve, group, self._sums[label], part)
 
 
@@ -170,7 +170,7 @@ def require_same_rows(found: Constraints, expected: Constraints, source: str, r1
             raise InvalidKey(
                 f"{source}: {what}: expected {theirs} ({r1cs}), found {ours}: not of one circuit"
             )
-    z = random_scalars(found.n_wires)
+    z = widened(random_scalars(found.n_wires))
     for begin in range(0, found.n_rows, ROW_BLOCK):
         end = min(begin + ROW_BLOCK, found.n_rows)
         for name, ours, theirs in (("A", found.a, expected.a), ("B", found.b, expected.b)):

@@ -45,8 +45,9 @@ Wires = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Side:
-    """The tests of one matrix. scalars: CANONICAL [n_wires, 4], random for every wire. round: uint8[n_wires], the test
-    that a wire has its part in, ROUNDS for none. partners: the wire t of each test, in the other matrix.
+    """The tests of one matrix. scalars: random for every wire, narrow (see `widened`). round: uint8[n_wires], the test
+    that a wire has its part in, as many as there are tests for none. partners: the wire t of each test, in the other
+    matrix.
     """
 
     scalars: U64
@@ -78,7 +79,9 @@ class Fit:
             self.h[family] = host.field_op(shape.curve, "fr", "add", sum_, h)
 
     def _column(self, matrix: SparseMatrix, side: Side, number: int) -> U64:
-        return self._product(matrix, side.scalars * (side.round == number)[:, None])
+        z = widened(side.scalars)
+        z[side.round != number] = 0
+        return self._product(matrix, z)
 
     def _unit(self, matrix: SparseMatrix, wire: int) -> U64:
         z = np.zeros((matrix.n_cols, 4), np.uint64)
@@ -93,11 +96,14 @@ class Fit:
 
 
 def random_scalars(n: int) -> U64:
-    """CANONICAL [n, 4], of 8 * SCALAR_BYTES bits."""
-    out = np.zeros((n, 4), np.uint64)
-    out[:, : SCALAR_BYTES // 8] = np.frombuffer(secrets.token_bytes(n * SCALAR_BYTES), np.uint64).reshape(
-        n, -1
-    )
+    """uint64[n, SCALAR_BYTES / 8]: there is one for every wire, and memory is short."""
+    return np.frombuffer(secrets.token_bytes(n * SCALAR_BYTES), np.uint64).reshape(n, -1)
+
+
+def widened(scalars: U64) -> U64:
+    """CANONICAL [n, 4] of those that are narrower. A copy."""
+    out = np.zeros((len(scalars), 4), np.uint64)
+    out[:, : scalars.shape[1]] = scalars
     return out
 
 

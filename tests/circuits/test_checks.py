@@ -161,7 +161,9 @@ def test_both_b_in_disorder(curve, reduction):
 def test_other_roots_and_another_reduction(curve, reduction):
     key = chain(curve, reduction, rounds=50)  # smaller domains may have the same root from both
     family = 12 - key.arrays.root_family
-    refused(replace(key, arrays=replace(key.arrays, root_family=family)), f"with roots of unity from {family}")
+    refused(
+        replace(key, arrays=replace(key.arrays, root_family=family)), f"with roots of unity from {family}"
+    )
     other = next(r for r in REDUCTIONS if r != reduction)
     refused(replace(key, arrays=replace(key.arrays, reduction=other)), "do not fit")
 
@@ -199,7 +201,9 @@ def test_blocks_are_looked_at_as_a_whole_is(curve, reduction):
         told.clear()
     refused(in_blocks(with_points(key, "h_g1", swap(2, 14)), 5), "A, B and H do not fit")
     bad = with_points(key, "l_g1", lambda points: points[9, 0].fill(1))
-    refused(in_blocks(bad, 4), rf"C: point 9 of {len(key.arrays.l_g1)}: expected a point of the r-subgroup of g1")
+    refused(
+        in_blocks(bad, 4), rf"C: point 9 of {len(key.arrays.l_g1)}: expected a point of the r-subgroup of g1"
+    )
 
 
 def off_subgroup(curve, group):
@@ -235,7 +239,10 @@ def test_a_point_outside_the_subgroup_among_many(curve, query, name):
     count = len(getattr(key.arrays, query))
     for at in (0, count // 2, count - 1):
         changed = with_points(key, query, lambda points, at=at: points.__setitem__(at, bad))
-        refused(changed, rf"{name}: point {at} of {count}: expected a point of the r-subgroup of {group} of {curve}")
+        refused(
+            changed,
+            rf"{name}: point {at} of {count}: expected a point of the r-subgroup of {group} of {curve}",
+        )
 
 
 # -- two matrices that ought to be the same --
