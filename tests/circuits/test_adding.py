@@ -137,7 +137,7 @@ def test_a_calculator_that_was_altered(tmp_path, deed):
     elif deed != "delete":
         path.write_bytes({"change": data[:-1] + b"?", "cut": data[:5], "other": b"something else"}[deed])
     for act in (circuits.calculator, circuits.check):
-        with pytest.raises(InvalidKey, match="calculator.wasm"):
+        with pytest.raises(InvalidKey, match=r"calculator\.wasm"):
             act("c")
     assert circuits.open("c").key.vk is not None  # the key is sound
 
@@ -177,7 +177,7 @@ def test_an_add_that_is_killed_leaves_what_the_next_one_sweeps(files, tmp_path):
         "Registry(sys.argv[1]).add('c', zkey=sys.argv[2], progress=lambda *_: os._exit(9))"
     )
     command = [sys.executable, "-c", script, tmp_path, files["bn254"] / "c.zkey"]
-    assert subprocess.run(command, cwd=Path(registry.__file__).parents[2]).returncode == 9
+    assert subprocess.run(command, check=False, cwd=Path(registry.__file__).parents[2]).returncode == 9
     left = [name for name in os.listdir(tmp_path / "circuits") if name.startswith(".new-")]
     assert len(left) == 1 and not Registry(tmp_path).list()
     Registry(tmp_path).add("c", zkey=files["bn254"] / "c.zkey")

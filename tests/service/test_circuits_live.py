@@ -123,7 +123,7 @@ DEEDS = [
 
 @pytest.mark.parametrize(("deed", "words"), DEEDS)
 def test_a_key_file_that_is_damaged_while_its_key_is_used(served, circuit, deed, words):
-    """Running and later jobs with the loaded key are unaffected; once it has to be read again, its jobs fail, clearly."""
+    """Jobs with the loaded key are unaffected, running and later; once it has to be read again, they fail, clearly."""
     world, client, stub = served
     chain, other = circuit("damaged"), world.chain("bls12_381", 5)
     statements = [chain.statement(i) for i in range(8)]
@@ -146,7 +146,7 @@ def test_a_key_file_that_is_damaged_while_its_key_is_used(served, circuit, deed,
 
 
 def test_a_circuit_that_is_added_is_served_and_one_that_is_removed_is_let_go(served, circuit):
-    world, client, stub = served
+    world, client, _ = served
     early = real.Statement("late", None, world.chain("bn254", 1).witness, ())
     with pytest.raises(NotFound):
         client.submit(early.circuit, [early.witness])
