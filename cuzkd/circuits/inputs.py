@@ -25,6 +25,7 @@ from typing import Any
 
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput
+from cuzkd.formats import json_depth
 
 # By name of the signal: its values in order, 32 bytes each, little-endian, canonical (below r).
 Signals = Mapping[str, bytes]
@@ -65,12 +66,12 @@ def parse(data: bytes, curve: str, max_bytes: int = MAX_BYTES) -> Signals:
         raise InvalidInput(f"input JSON: expected an object of signals, got {_kind(document)}")
     r = CURVES[curve].r
     signals: dict[str, bytes] = {}
-    for name, value in _qualified("", document, 0):
+    for name, value in _qualified("", document):
         if name in signals:
             raise InvalidInput(f"input JSON: signal {name} is given twice")
         packed = bytearray()
         try:
-            _pack(value, r, packed, 0)
+            _pack(value, r, packed)
         except _At as at:
             raise InvalidInput(f"input JSON: signal {name}{at.place}: {at.why} (curve {curve})") from None
         signals[name] = bytes(packed)
@@ -80,8 +81,11 @@ def parse(data: bytes, curve: str, max_bytes: int = MAX_BYTES) -> Signals:
 def _read(data: bytes) -> Any:
     """The document. No float, no huge number and no key that occurs twice gets through; errors hold no content."""
     try:
+        text = data.decode("utf-8-sig")
+        if json_depth.is_deeper(text, MAX_DEPTH):
+            raise InvalidInput(f"input JSON: nested deeper than {MAX_DEPTH}")
         return json.loads(
-            data.decode("utf-8-sig"),
+            text,
             object_pairs_hook=_object,
             parse_int=lambda text: _number(text, _DECIMAL),
             parse_float=lambda _: _Refused("has a fraction or an exponent; expected a whole number"),
@@ -92,8 +96,6 @@ def _read(data: bytes) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise InvalidInput(f"input JSON: is not JSON at {where}: {error.msg}") from None
-    except RecursionError:
-        raise InvalidInput(f"input JSON: nested deeper than {MAX_DEPTH}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,41 +119,37 @@ def _number(text: str, pattern: re.Pattern[str], base: int = 10) -> int | _Refus
     return int(text, base)
 
 
-def _qualified(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _qualified(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """(name of the signal, its scalar or nested array of scalars), buses taken apart."""
-    if depth > MAX_DEPTH:
-        raise InvalidInput(f"input JSON: {name[:MAX_NAME]}: nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict):
         for field, inner in value.items():
-            yield from _qualified(f"{name}.{field}" if name else field, inner, depth + 1)
-    elif isinstance(value, list) and _holds_objects(value, depth):
+            yield from _qualified(f"{name}.{field}" if name else field, inner)
+    elif isinstance(value, list) and _holds_objects(value):
         for index, inner in enumerate(value):
             if not isinstance(inner, dict | list):
                 raise InvalidInput(f"input JSON: {name}[{index}]: is no object, and others in the array are")
-            yield from _qualified(f"{name}[{index}]", inner, depth + 1)
+            yield from _qualified(f"{name}[{index}]", inner)
     else:
         yield name, value
 
 
-def _holds_objects(value: list[Any], depth: int) -> bool:
+def _holds_objects(value: list[Any]) -> bool:
     """Whether the first thing in an array that is not an array itself is an object."""
-    while value and depth <= MAX_DEPTH:
+    while value:
         if not isinstance(value[0], list):
             return isinstance(value[0], dict)
-        value, depth = value[0], depth + 1
+        value = value[0]
     return False
 
 
-def _pack(value: Any, r: int, out: bytearray, depth: int) -> None:
+def _pack(value: Any, r: int, out: bytearray) -> None:
     """Append a scalar, or all of an array's. Raises _At."""
     if not isinstance(value, list):
         out += _element(value, r).to_bytes(N8, "little")
         return
-    if depth > MAX_DEPTH:
-        raise _At(f"nested deeper than {MAX_DEPTH}")
     for index, inner in enumerate(value):
         try:
-            _pack(inner, r, out, depth + 1)
+            _pack(inner, r, out)
         except _At as at:
             at.place = f"[{index}]{at.place}"
             raise

@@ -23,7 +23,7 @@ import numpy as np
 from cuzkd.backend.protocol import U64
 from cuzkd.curves import params
 from cuzkd.errors import MalformedFile
-from cuzkd.formats import affine, names
+from cuzkd.formats import affine, json_depth, names
 from cuzkd.formats.affine import G1, G2, Fq2
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import Proof, VerifyingKey
@@ -162,25 +162,11 @@ def _load(text: str | bytes, where: str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
-        _require_shallow(text, where)
+        if json_depth.is_deeper(text, MAX_DEPTH):
+            raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
         return json.loads(text)
     except ValueError as error:  # no UTF-8, no JSON, or a number of too many digits
         raise MalformedFile(f"{where}: is not JSON: {error}") from error
-
-
-# Strings are passed over whole: a bracket in one must not make up for a bracket outside.
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
-
-
-def _require_shallow(text: str, where: str) -> None:
-    """The parser recurses in C: nested deeply enough, a text ends the process where a library (py_ecc does) has raised
-    Python's limit of recursion.
-    """
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
-        if depth > MAX_DEPTH:
-            raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
 
 
 def _kind(value: Any) -> str:
