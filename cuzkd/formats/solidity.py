@@ -21,7 +21,7 @@ from cuzkd.groth16.keys import Proof
 _NUMBER = '"0x(?:[0-9a-f]{64}|[1-9a-f][0-9a-f]{64,95})"'
 _PAIR = rf"\[{_NUMBER},{_NUMBER}\]"
 _TEXT = re.compile(rf"{_PAIR},\[{_PAIR},{_PAIR}\],{_PAIR},\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]", re.ASCII)
-_SPACE = re.compile(r"\s*([],[])\s*")
+_SPACE = re.compile(r"(?<=[],[])\s++|(?<!\s)\s++(?=[],[])")  # each run is looked at once, however long
 _DIGITS = re.compile("0x([0-9a-f]+)")
 _N_PROOF = 8  # numbers of a proof
 
@@ -39,7 +39,7 @@ def parse_call_data(text: str, where: str, curve: str) -> tuple[Proof, list[int]
 
     Raises MalformedFile for another shape, a coordinate not below q, a point off its curve, a public value not below r.
     """
-    dense = _SPACE.sub(r"\1", text)
+    dense = _SPACE.sub("", text)
     if not _TEXT.fullmatch(dense):
         raise MalformedFile(
             f'{where}: expected call data, ["0x..","0x.."],[["0x..","0x.."],["0x..","0x.."]],["0x..",..],["0x..",..], '

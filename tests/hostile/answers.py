@@ -108,6 +108,71 @@ VKEY: Table = {
 # Said by the verifier, which is given a key, a proof and values, and knows of no file.
 OF_THE_VERIFIER = frozenset({"off the curve", "infinity", "phase 2", "number of values", "other curve"})
 
+CALL_DATA: Table = {
+    "shape": r"\.txt: expected call data",
+    "below q": r"\.txt: [ABC]: a coordinate is not below q",
+    "off the curve": r"\.txt: [ABC]: point is not on",
+    "below r": r"\.txt: value \d+: is not below r",
+    "number of values": PUBLICS["number of values"],
+}
+
+R1CS: Table = {
+    **FRAME,
+    "n8": r"section 1 \(header\): expected coefficients of n8 = 32 bytes",
+    "prime": r"section 1 \(header\): expected the prime r of",
+    "wires": r"section 1 \(header\): expected at least \d+ wires",
+    "constraints": r"section 2 \(constraints\): expected at least \d+ bytes \(\d+ constraints by the header\)",
+    "custom gates": r"section [45] \(custom gates \w+\): expected none",
+    "count cut": r"section 2 \(constraints\): constraint \d+, [ABC]: expected a count of 4 bytes",
+    "terms": r"section 2 \(constraints\): constraint \d+, [ABC]: claims \d+ terms of 36 bytes",
+    "wire": r"section 2 \(constraints\): constraint \d+, [ABC]: term \d+: expected a wire below",
+    "coefficient": r"section 2 \(constraints\): constraint \d+, [ABC]: term \d+: coefficient is not below r",
+    "left over": r"section 2 \(constraints\): \d+ bytes after the last of \d+ constraints",
+}
+
+_NAMED = r"(alpha_g1|beta_g1|beta_g2|gamma_g2|delta_g1|delta_g2|(ic|h|l|a|b1|b2): point \d+ of \d+)"
+VK: Table = {
+    "empty": FRAME["empty"],
+    "curve": r"alpha_g1: expected an uncompressed point of bn254 or bls12_381",
+    "cut": r"file ends at byte \d+: file is cut$",
+    "count": r"the count at byte \d+ claims \d+ points, .*file is cut or the count is wrong",
+    "length": r"\.vk: expected \d+ bytes \(\d+ points in ic\), found \d+",
+    "no IC": r"ic: expected at least the point of the constant wire",
+    "compressed": _NAMED + ": flag 0x80 is set",
+    "sorted": _NAMED + ": flag 0x20 is set",
+    "infinity and more": _NAMED + ": the flag of infinity is set, and other bits",
+    "zero": _NAMED + ": all coordinates are zero without the flag",
+    "at infinity": _NAMED + ": is the point at infinity, which has no place here",
+    "below q": _NAMED + ": a coordinate is not below q",
+    "not on": _NAMED + ": point is not on",
+    # Where the first byte says so, the file is read as a compressed one.
+    "as compressed": _NAMED
+    + ": (point at infinity with other bits set|the flag of a compressed point is missing)",
+    "off the curve": VKEY["off the curve"],
+    "phase 2": POINTS["phase 2"],
+}
+
+COMPRESSED_VK: Table = {
+    **{
+        row: VK[row]
+        for row in ("empty", "curve", "cut", "count", "length", "no IC", "at infinity", "below q")
+    },
+    "not compressed": _NAMED + ": the flag of a compressed point is missing",
+    "infinity and more": _NAMED + ": point at infinity with other bits set",
+    "no such x": _NAMED + ": no point of .* has this x",
+}
+
+PARAMS: Table = {
+    **{row: words for row, words in VK.items() if row not in {"length", "off the curve", "as compressed"}},
+    **{row: words for row, words in POINTS.items() if row not in {"infinity", "unsatisfied"}},
+    "list": r"\.params: (ic|h|l|a|b1): expected \d+ points \(the constraint system has",
+    # Where C is known, a proof that does not verify is not the witness's fault.
+    "key or device": r"backend \w+ on \w+ computed wrongly, or the key is damaged",
+    "b1 and b2": r"\.params: b2: expected \d+ points, as in b1, found",
+    "transcript": r"transcript: the last of \d+ contributions made another delta_g1",
+    "other curve": r"expected a key over \w+, as the constraints are, found",
+}
+
 PROOF_BYTES: Table = {
     "length": r"proof: expected \d+ bytes on \w+, found \d+",
     "below q": r"proof: [ABC]: a coordinate is not below q",

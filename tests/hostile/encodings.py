@@ -24,6 +24,7 @@ class Spelling:
     montgomery: bool
     order: str  # "little" or "big"
     c1_first: bool = False
+    flags: bool = False  # bellman's, in the top bits of the first byte
 
     @property
     def width(self) -> int:
@@ -69,9 +70,14 @@ def iden3(curve: str, group: str) -> Spelling:
     return Spelling(curve, group, montgomery=True, order="little")
 
 
-def uncompressed(curve: str, group: str) -> Spelling:
-    """As bellman has them, and the EVM: big-endian, c1 before c0. bellman's flag bits are not looked at here."""
+def evm(curve: str, group: str) -> Spelling:
+    """As the EVM's precompile has them: big-endian, c1 before c0."""
     return Spelling(curve, group, montgomery=False, order="big", c1_first=True)
+
+
+def bellman(curve: str, group: str) -> Spelling:
+    """As bellman has them, uncompressed: the same, with flags."""
+    return Spelling(curve, group, montgomery=False, order="big", c1_first=True, flags=True)
 
 
 @cache
@@ -117,6 +123,11 @@ def wrong_points(spelling: Spelling, data: bytes) -> Iterator[tuple[str, bytes]]
     if point is not None and group.on_curve(point):
         yield "negated", spelling.write(group.neg(point))
         yield "doubled", spelling.write(group.add(point, point))
+    if spelling.flags:
+        for bit in range(8):
+            yield f"bit {bit} of the first byte", bytes([data[0] ^ 1 << bit]) + data[1:]
+        yield "infinity, flagged", b"\x40" + bytes(spelling.size - 1)
+        yield "infinity, flagged twice", b"\xc0" + bytes(spelling.size - 1)
     stranger = outside_subgroup(spelling.curve, spelling.group)
     if stranger is not None:
         yield "outside the subgroup", spelling.write(stranger)

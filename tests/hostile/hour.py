@@ -23,7 +23,7 @@ from pathlib import Path
 from hostile.mutate import mutated
 
 TESTS = Path(__file__).resolve().parent.parent
-TARGETS = "hostile.other_targets"  # a module with NAMES and target()
+TARGETS = "hostile.catalogue"  # a module with NAMES and target()
 HANG_S = 60
 AT_A_TIME = 100  # files of one target before the next one's turn
 WARM = 3  # rounds before memory is looked at: by then everything is loaded and every cache filled

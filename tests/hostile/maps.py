@@ -40,7 +40,9 @@ def frame(data: bytes, unread: Sequence[int] = ()) -> Iterator[Field]:
     yield Field("number of sections", "number", 8, 4, FRAME)
     for i, head, _, _ in sections(data):
         # Sections of one size that have changed places are told apart by what is in them, or by what comes of it.
-        other = words("same") if i in unread else words("n8, prime, header size, entries, point, fit, B1 is B2")
+        other = (
+            words("same") if i in unread else words("n8, prime, header size, entries, point, fit, B1 is B2")
+        )
         yield Field(f"section {i}: id", "number", head, 4, FRAME | other)
         yield Field(f"section {i}: size", "number", head + 4, 8, FRAME)
 

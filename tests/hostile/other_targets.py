@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from pathlib import Path
 
 from hostile import answers, documents, encodings
 from hostile.fields import Field, Lie, words
-from hostile.targets import KEYS, VECTORS, Honest, Target, vector, wtns_target, zkey_target
+from hostile.targets import VECTORS, Honest, Target
 
 from cuzkd.curves.params import CURVES
-from cuzkd.formats import proof_bytes, snarkjs
+from cuzkd.formats import proof_bytes, snarkjs, solidity
 from cuzkd.groth16 import verifier
 from cuzkd.groth16.keys import Proof, VerifyingKey
 
@@ -60,7 +61,7 @@ def bytes_target(made: Callable[[], Honest]) -> Target:
 def _evm_fields(curve: str) -> list[Field]:
     out, at = [], 0
     for name, group in (("A", "g1"), ("B", "g2"), ("C", "g1")):
-        spelling = encodings.uncompressed(curve, group)
+        spelling = encodings.evm(curve, group)
         allowed = words("below q, off the curve, rejected")
         out.append(Field(name, "point", at, spelling.size, allowed, "big", spelling))
         at += spelling.size
@@ -86,6 +87,64 @@ def _compressed_fields(curve: str) -> list[Field]:
             )
         at += size
     return out
+
+
+def call_data_target(made: Callable[[], Honest]) -> Target:
+    """What `snarkjs zkey export soliditycalldata` prints."""
+    honest = made()
+    curve = honest.vk.curve
+    text = solidity.call_data(_proof(honest), honest.publics)
+
+    def read(path: Path) -> tuple[Proof, list[int]]:
+        return solidity.parse_call_data(path.read_text(errors="replace"), str(path), curve)
+
+    def use(found: tuple[Proof, list[int]]) -> str | None:
+        proof, publics = found
+        return None if verifier.verify(honest.vk, proof, publics) else answers.REJECTED
+
+    def more() -> Iterator[Lie]:
+        c = CURVES[curve]
+        for i, number in enumerate(re.finditer("0x[0-9a-f]+", text)):
+            n = int(number[0], 16)
+            others = {
+                hex(n),
+                number[0].upper(),
+                number[0][:-1],
+                str(n),
+                "",
+                "0x",
+                "-" + number[0],
+                number[0] + "0",
+            }
+            others |= {
+                f"0x{m:064x}"
+                for m in (0, n + 1, n - 1, c.q, c.r, n + c.q, n + c.r, c.q - n, 2**256 - 1, 2**400)
+            }
+            for other in others - {number[0]}:
+                changed = text[: number.start()] + other + text[number.end() :]
+                answer = words("shape, below q, off the curve, below r, rejected, same")
+                yield Lie(f"number {i}: {other}", changed.encode(), answer)
+        for i, sign in enumerate(re.finditer('[][",]', text)):
+            for other in ("", sign[0] * 2, "[", "]", ","):
+                changed = text[: sign.start()] + other + text[sign.end() :]
+                if changed != text:
+                    yield Lie(f"sign {i}: {other!r}", changed.encode(), words("shape"))
+        for keep in range(0, len(text), 37):
+            yield Lie(f"cut to {keep} characters", text[:keep].encode(), words("shape"))
+        answer = words("number of values, rejected" if honest.publics else "number of values")
+        yield Lie(
+            "a value more", (text[:-1] + "," * bool(honest.publics) + f'"0x{1:064x}"]').encode(), answer
+        )
+        yield Lie("white space", text.replace(",", " ,\n\t").encode(), words("same"))
+        yield Lie("twice", (text * 2).encode(), words("shape"))
+        yield Lie("not UTF-8", text.encode() + b"\xff", words("shape"))
+        yield Lie("a million brackets", b"[" * 1_000_000, words("shape"))
+        yield Lie("a million spaces", b" " * 1_000_000, words("shape"))
+
+    return Target(
+        "call data", honest.name, ".txt", text.encode(), [], answers.CALL_DATA, read,
+        lambda found: solidity.call_data(*found) == text, use, unnamed=words("number of values"), more=more,
+    )  # fmt: skip
 
 
 def proof_target(made: Callable[[], Honest]) -> Target:
@@ -179,21 +238,3 @@ def _well_formed_lies(record: object) -> Iterator[tuple[str, object]]:
         yield "vk_delta_2", members["vk_gamma_2"]
         yield "vk_beta_2", members["vk_gamma_2"]
         yield "IC", members["IC"][::-1]
-
-
-_CIRCOM = {"zkey": zkey_target, "wtns": wtns_target}
-_DOCUMENTS = {
-    "proof bytes": bytes_target, "proof.json": proof_target, "public.json": publics_target, "vkey.json": vkey_target,
-}  # fmt: skip
-_PROVED = ("edge_nopub", "merkle_1k", "merkle_1k_bls12381")
-# What makes each target, by format, then by the name of the honest file: nothing is made before it is asked for.
-TARGETS: dict[str, dict[str, Callable[[], Target]]] = {
-    **{f: {name: partial(make, key) for name, key in KEYS.items()} for f, make in _CIRCOM.items()},
-    **{f: {name: partial(make, partial(vector, name)) for name in _PROVED} for f, make in _DOCUMENTS.items()},
-}
-NAMES = [(format, name) for format, makers in TARGETS.items() for name in makers]
-
-
-@cache
-def target(format: str, name: str) -> Target:
-    return TARGETS[format][name]()

@@ -21,7 +21,7 @@ from cuzkd.backend import cpu
 from cuzkd.circuits import builtin, checks
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import CuzkdError, InvalidInput, InvalidKey, InvalidWitness
+from cuzkd.errors import CuzkdError, DeviceFault, InvalidInput, InvalidKey, InvalidWitness
 from cuzkd.formats import snarkjs, wtns, zkey
 from cuzkd.groth16 import hosts, prover, setup, verifier
 from cuzkd.groth16.keys import Proof, ProvingKey, VerifyingKey
@@ -71,8 +71,9 @@ class Target:
             return row
         except CuzkdError as error:
             message = str(error)
-            assert isinstance(error, InvalidInput | InvalidKey), f"{type(error).__name__}: {message}"
             row = answers.row_of(self.table, message)
+            expected = DeviceFault if row == "key or device" else (InvalidInput, InvalidKey)
+            assert isinstance(error, expected), f"{type(error).__name__}: {message}"
             told = any(str(n) in message or f"{n:x}" in message for n in self.secrets)
             assert not told or (self.format, row) == ("wtns", "prime"), (
                 "a secret in a message"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hostile import faulty_targets, hour
-from hostile.other_targets import NAMES
+from hostile.catalogue import NAMES
 
 SECONDS = float(os.environ.get("CUZKD_FUZZ_SECONDS", "3600"))
 

@@ -1,7 +1,7 @@
 """Faults that are known and not yet mended: each of these tests fails, and says so when it does not any more."""
 
 import pytest
-from hostile.other_targets import target
+from hostile.catalogue import target
 
 from cuzkd.errors import InvalidWitness
 from cuzkd.formats import wtns

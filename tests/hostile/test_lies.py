@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 from hostile import answers
-from hostile.other_targets import NAMES, TARGETS, target
+from hostile.catalogue import NAMES, TARGETS, target
 from hostile.targets import BYTES_PER_BYTE, SPARE_BYTES
 
 from cuzkd.errors import CuzkdError

@@ -7,8 +7,8 @@ true proof; a changed proof, statement or verification key is rejected by the ve
 """
 
 import pytest
+from hostile.catalogue import NAMES, target
 from hostile.mutate import mutations
-from hostile.other_targets import NAMES, target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -1,0 +1,40 @@
+"""Every target, by the format and by the name of its honest file. Nothing is made before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from hostile import bellman_targets, other_targets, r1cs_target
+from hostile.targets import KEYS, Target, chain, vector, wtns_target, zkey_target
+
+from cuzkd.curves.params import CURVES
+
+_PROVED = {name: partial(vector, name) for name in ("edge_nopub", "merkle_1k", "merkle_1k_bls12381")}
+_CHAINS = {f"chain {curve}": partial(chain, curve) for curve in CURVES}
+_BY_FORMAT = {
+    "zkey": (zkey_target, KEYS),
+    "wtns": (wtns_target, KEYS),
+    "r1cs": (r1cs_target.r1cs_target, {curve: partial(str, curve) for curve in CURVES}),
+    "params": (bellman_targets.params_target, _CHAINS),
+    "vk": (bellman_targets.vk_target, _CHAINS),
+    "compressed vk": (bellman_targets.compressed_vk_target, {"chain bls12_381": _CHAINS["chain bls12_381"]}),
+    "proof bytes": (other_targets.bytes_target, _PROVED),
+    "proof.json": (other_targets.proof_target, _PROVED),
+    "public.json": (other_targets.publics_target, _PROVED),
+    "vkey.json": (
+        other_targets.vkey_target,
+        {name: _PROVED[name] for name in ("merkle_1k", "merkle_1k_bls12381")},
+    ),
+    "call data": (other_targets.call_data_target, _PROVED),
+}
+TARGETS: dict[str, dict[str, Callable[[], Target]]] = {
+    format: {name: partial(make, made) for name, made in files.items()}
+    for format, (make, files) in _BY_FORMAT.items()
+}
+NAMES = [(format, name) for format, makers in TARGETS.items() for name in makers]
+
+
+@cache
+def target(format: str, name: str) -> Target:
+    return TARGETS[format][name]()
