@@ -33,13 +33,15 @@ from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits import pagecache, prepared
 from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
-from cuzkd.errors import AlreadyExists, CuzkdError, InvalidKey, NotFound
+from cuzkd.errors import AlreadyExists, CuzkdError, InvalidInput, InvalidKey, NotFound
+from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
 
 if TYPE_CHECKING:
     from cuzkd.circuits.sources import PathLike, Source
 
 MANIFEST, KEY, CALCULATOR = "manifest.json", "key.bin", "calculator.wasm"
+MAX_MANIFEST_BYTES = 64 << 20  # a terabyte of key has 2 MB
 # progress(done_bytes, total_bytes) of the points of a key that is being looked at
 Progress = Callable[[int, int], None]
 
@@ -99,15 +101,21 @@ class Registry:
 
     def get(self, name: str) -> Manifest:
         """The manifest of a circuit. Raises NotFound, InvalidKey, InvalidInput (no possible name)."""
-        path = self.directory / require_name(name) / MANIFEST
+        folder = self.directory / require_name(name)
+        path = folder / MANIFEST
         try:
-            text = path.read_text()
-        except FileNotFoundError:
-            if path.parent.exists():
+            file = RawFile(path)
+            if file.size > MAX_MANIFEST_BYTES:
+                raise InvalidKey(f"{path}: {file.size} bytes are no manifest")
+            text = bytes(file.read(0, file.size)).decode()
+        except InvalidInput as error:
+            if not os.path.exists(folder):
+                raise NotFound(f"circuit {name}: not in {self.directory}") from None
+            if not os.path.exists(path):
                 raise InvalidKey(f"{path}: is missing; remove the circuit and add it again") from None
-            raise NotFound(f"circuit {name}: not in {self.directory}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidKey(f"{path}: cannot be read: {error}") from error
+            raise InvalidKey(str(error)) from error
+        except UnicodeDecodeError as error:
+            raise InvalidKey(f"{path}: is not JSON: {error}") from error
         found = manifests.from_json(text, str(path))
         if found.name != name:
             raise InvalidKey(f"{path}: describes the circuit {found.name!r}, not {name!r}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from cuzkd.circuits import checks
 from cuzkd.errors import InvalidInput, InvalidWitness, MalformedFile
 from cuzkd.formats import bellman, bellman_vk, r1cs, snarkjs, zkey
+from cuzkd.formats.files import RawFile
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead, ProvingKey, StreamedKey, VerifyingKey
 
@@ -80,13 +81,10 @@ def gather(
 
 def read_calculator(path: PathLike) -> bytes:
     """A .wasm, whole. Raises InvalidInput, MalformedFile."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_CALCULATOR_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > MAX_CALCULATOR_BYTES:
-        raise MalformedFile(f"{path}: more than {MAX_CALCULATOR_BYTES} bytes: not a witness calculator")
+    file = RawFile(path)
+    if file.size > MAX_CALCULATOR_BYTES:
+        raise MalformedFile(f"{path}: {file.size} bytes: more than a witness calculator may have")
+    data = bytes(file.read(0, file.size))
     if not data.startswith(WASM_MAGIC):
         raise MalformedFile(f"{path}: expected magic {WASM_MAGIC!r} (WebAssembly), found {data[:4]!r}")
     return data
@@ -98,12 +96,8 @@ def _with_c(ours: Constraints, theirs: Constraints) -> Constraints:
 
 def _verification_key(path: PathLike, curve: str) -> VerifyingKey:
     """JSON begins with a brace; a point that begins with it is above both primes."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(256)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be opened: {error.strerror}") from error
-    looks_like_json = not head or head.lstrip()[:1] in (b"{", b"[", b'"', b"")
+    file = RawFile(path)
+    looks_like_json = bytes(file.read(0, min(file.size, 256))).lstrip()[:1] in (b"{", b"[", b'"', b"")
     return snarkjs.read_vkey(path) if looks_like_json else bellman_vk.read_vk(path, curve)
 
 

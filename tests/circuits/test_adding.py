@@ -77,7 +77,7 @@ def test_what_does_not_go_together(files, tmp_path):
         ),
         ({"zkey": folder / "c.zkey", "r1cs": folder / "none"}, InvalidInput, "none: cannot be opened"),
         ({"zkey": folder / "c.zkey", "vkey": folder / "none"}, InvalidInput, "none: cannot be opened"),
-        ({"zkey": folder / "c.zkey", "wasm": folder / "none"}, InvalidInput, "none: cannot be read"),
+        ({"zkey": folder / "c.zkey", "wasm": folder / "none"}, InvalidInput, "none: cannot be opened"),
         ({"zkey": folder / "c.zkey", "wasm": folder / "c.r1cs"}, MalformedFile, r"expected magic b'.x00asm'"),
     ):
         with pytest.raises(error, match=words):

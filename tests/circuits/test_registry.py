@@ -245,6 +245,33 @@ def test_a_damaged_circuit_harms_no_other(tmp_path):
     assert not circuits.problems()
 
 
+@pytest.mark.parametrize("what", ["manifest.json", "key.bin"])
+@pytest.mark.parametrize("deed", ["pipe", "folder", "empty", "huge", "binary", "nowhere", "endless"])
+def test_what_is_no_file_of_ours_is_refused_at_once(what, deed, tmp_path):
+    """And nothing of it is read, however much there is."""
+    circuits = Registry(tmp_path)
+    circuits.add("c", zkey=VECTORS / "edge_nopub" / "circuit.zkey")
+    path = tmp_path / "circuits" / "c" / what
+    path.unlink()
+    if deed == "huge":
+        path.touch()
+        os.truncate(path, 1 << 40)
+    elif deed == "nowhere":
+        path.symlink_to(tmp_path / "nowhere")
+    elif deed == "endless":
+        path.symlink_to("/dev/zero")
+    elif deed == "binary":
+        path.write_bytes(b"\xff\xfe\x00")
+    else:
+        {"pipe": os.mkfifo, "folder": os.mkdir, "empty": Path.touch}[deed](path)
+    with pytest.raises(InvalidKey, match=what):
+        _ = circuits.open("c").key
+    if what == "manifest.json":
+        assert list(circuits.problems()) == ["c"] and not circuits.list()
+    circuits.remove("c")
+    assert leftovers(tmp_path) == []
+
+
 def test_a_damaged_key_is_not_opened(tmp_path):
     circuits = Registry(tmp_path)
     circuits.add("c", zkey=VECTORS / "merkle_1k" / "circuit.zkey")
