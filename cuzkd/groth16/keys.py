@@ -150,12 +150,18 @@ class StreamedKey(KeyHead):
         """All of it in memory."""
         parts: dict[str, Any] = {field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)}
         for query in QUERIES:
-            parts[query] = np.concatenate([*self._empty(query), *self.blocks(query)])
+            parts[query] = np.empty(self._shape(query), np.uint64)
+            at = 0
+            for block in self.blocks(query):
+                parts[query][at : at + len(block)] = block
+                at += len(block)
         return ProvingKey(self.vk, self.beta_g1, self.delta_g1, KeyArrays(**parts), self.constraints)
 
-    def _empty(self, query: str) -> list[U64]:
-        limbs = CURVES[self.vk.curve].fq_limbs
-        return [np.zeros((0, 2, 2, limbs) if query == "b_g2" else (0, 2, limbs), np.uint64)]
+    def _shape(self, query: str) -> tuple[int, ...]:
+        arrays, limbs = self.arrays, CURVES[self.vk.curve].fq_limbs
+        private = arrays.n_wires - arrays.n_public - 1
+        n = {"l_g1": private, "h_g1": arrays.domain}.get(query, arrays.n_wires)
+        return (n, 2, 2, limbs) if query == "b_g2" else (n, 2, limbs)
 
 
 @dataclass(frozen=True)
