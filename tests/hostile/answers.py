@@ -26,7 +26,7 @@ FRAME: Table = {
     "bytes after": r"\d+ bytes after the last of \d+ sections",
     "twice": r"section \d+.* occurs twice",
     "missing": r"section \d+ \(.*\) is missing; found \[",
-    "magic": r"expected magic b'\w+', found b'",
+    "magic": r"expected magic b'\w+', found b['\"]",
     "version": r"expected version \d, found \d+",
     "size": r"section \d+ \([\w ]+\): expected \d+ bytes(?! \(\d+ entries).*, found \d+$",
 }
@@ -147,7 +147,7 @@ VK: Table = {
     "not on": _NAMED + ": point is not on",
     # Where the first byte says so, the file is read as a compressed one.
     "as compressed": _NAMED
-    + ": (point at infinity with other bits set|the flag of a compressed point is missing)",
+    + ": (point at infinity with other bits set|the flag of a compressed point is missing|no point of .* has this x)",
     "off the curve": VKEY["off the curve"],
     "phase 2": POINTS["phase 2"],
 }

@@ -104,7 +104,7 @@ KEYS = [
         "A point off the curve",
         replaced(KEY, FIELDS["A[0]"], OFF_THE_CURVE["coordinate 0 + 1"]),
         InvalidKey,
-        "A: point 0 of 201: expected a point of g1",
+        "A: point 0 of 201: expected a point of the r-subgroup of g1",
     ),
     (
         "coefficient row out of range",

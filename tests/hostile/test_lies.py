@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 from hostile import answers
 from hostile.catalogue import NAMES, TARGETS, target
+from hostile.fields import lies
 from hostile.targets import BYTES_PER_BYTE, SPARE_BYTES
 
 from cuzkd.errors import CuzkdError
@@ -42,10 +43,14 @@ def test_every_lie_is_answered(format, tmp_path):
 
 @pytest.mark.parametrize(("format", "name"), NAMES)
 def test_no_lie_makes_a_reader_allocate(format, name, tmp_path):
-    """What reading allocates is bounded by what the file holds, not by what it claims."""
+    """What reading allocates is bounded by what the file holds, not by what it claims. Of the lies, those in numbers, and
+    files that are much longer or shorter; the others change no size.
+    """
     attacked = target(format, name)
     path = tmp_path / f"lie{attacked.suffix}"
-    for lie in attacked.lies():
+    numbers = [f for f in attacked.fields if f.kind == "number"]
+    others = (lie for lie in attacked.more() if abs(len(lie.data) - len(attacked.data)) > 50)
+    for lie in (*lies(attacked.data, numbers, attacked.cut), *others):
         path.write_bytes(lie.data)
         tracemalloc.start()
         try:
