@@ -108,6 +108,30 @@ VKEY: Table = {
 # Said by the verifier, which is given a key, a proof and values, and knows of no file.
 OF_THE_VERIFIER = frozenset({"off the curve", "infinity", "phase 2", "number of values", "other curve"})
 
+KEY_FILE: Table = {
+    "length": r"key\.bin: expected \d+ bytes by its manifest, found \d+",
+    "altered": r"key\.bin: bytes \d+ to \d+ \(section [\w.]+\) were altered",
+}
+
+MANIFEST: Table = {
+    "empty": r"manifest\.json: file is empty",
+    "not JSON": r"manifest\.json: is not JSON",
+    "version": r"manifest\.json: expected a manifest of version \d+, found",
+    "fields": r"manifest\.json: fields missing or unknown",
+    "altered": r"manifest\.json: content was altered",
+    "value": r"manifest\.json: (?!key_bytes|sections?)\w+: expected .*, found",
+    "sections": r"manifest\.json: sections: (not a layout|a name occurs twice|expected a list)",
+    "layout": r"manifest\.json: section [\w.]*: expected \d+ digests from byte",
+    "name": r"manifest\.json: describes the circuit",
+    "key_bytes": r"manifest\.json: key_bytes: expected",
+    "array": r"key\.bin: section \w+: expected \(",
+    "arrays": r"key\.bin: sections missing or unknown",
+    "digest": KEY_FILE["altered"],
+    # Said by the key itself, which knows of no file.
+    "shape": r"^\w+: expected uint64\[[\d, ]+\], got uint64\[",
+    "rows": r"^n_rows: the matrices have \d+, the key says \d+",
+}
+
 CALL_DATA: Table = {
     "shape": r"\.txt: expected call data",
     "below q": r"\.txt: [ABC]: a coordinate is not below q",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 
-from hostile import bellman_targets, other_targets, r1cs_target
+from hostile import bellman_targets, other_targets, r1cs_target, state_targets
 from hostile.targets import KEYS, Target, chain, vector, wtns_target, zkey_target
 
 from cuzkd.curves.params import CURVES
@@ -19,6 +19,8 @@ _BY_FORMAT = {
     "params": (bellman_targets.params_target, _CHAINS),
     "vk": (bellman_targets.vk_target, _CHAINS),
     "compressed vk": (bellman_targets.compressed_vk_target, {"chain bls12_381": _CHAINS["chain bls12_381"]}),
+    "manifest": (state_targets.manifest_target, _CHAINS),
+    "key.bin": (state_targets.key_file_target, _CHAINS),
     "proof bytes": (other_targets.bytes_target, _PROVED),
     "proof.json": (other_targets.proof_target, _PROVED),
     "public.json": (other_targets.publics_target, _PROVED),

@@ -43,8 +43,9 @@ def test_every_lie_is_answered(format, tmp_path):
 
 @pytest.mark.parametrize(("format", "name"), NAMES)
 def test_no_lie_makes_a_reader_allocate(format, name, tmp_path):
-    """What reading allocates is bounded by what the file holds, not by what it claims. Of the lies, those in numbers, and
-    files that are much longer or shorter; the others change no size.
+    """What reading allocates is bounded by what the file holds, not by what it claims.
+
+    Told are the lies in numbers, and files much longer or shorter than they should be: the others change no size.
     """
     attacked = target(format, name)
     path = tmp_path / f"lie{attacked.suffix}"
