@@ -109,7 +109,8 @@ def _header(container: iden3.Container) -> WitnessHeader:
     prime = int.from_bytes(head[4 : 4 + N8], "little")
     curve = names.by_scalar_prime(prime)
     if curve is None:
-        raise InvalidWitness(f"{where}: expected the prime r of {names.KNOWN}, found {prime}")
+        # The number is not told: in a file whose parts have moved it is a value of the witness.
+        raise InvalidWitness(f"{where}: expected the prime r of {names.KNOWN}, found another number")
     (n_wires,) = struct.unpack_from("<I", head, 4 + N8)
     if n_wires == 0:
         raise MalformedFile(f"{where}: expected at least the constant wire, found 0 values")

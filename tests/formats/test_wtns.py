@@ -72,7 +72,11 @@ def test_fit_to_a_circuit():
     [
         ({"version": 1}, MalformedFile, "expected version 2, found 1"),
         ({"n8": 48}, MalformedFile, r"section 1 \(header\): expected values of n8 = 32 bytes, found n8 = 48"),
-        ({"prime": R + 2}, InvalidWitness, rf"expected the prime r of bn254 or bls12_381, found {R + 2}"),
+        (
+            {"prime": R + 2},
+            InvalidWitness,
+            "expected the prime r of bn254 or bls12_381, found another number",
+        ),
         ({"n": 0}, MalformedFile, "found 0 values"),
         (
             {"n": 4},
