@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix
 from cuzkd.errors import InvalidKey
 
 
@@ -297,14 +297,7 @@ def check_key(key: KeyArrays) -> None:
     """Shapes must agree with the counts before native code sees them; raises InvalidKey."""
     if key.n_rows > key.domain:
         raise InvalidKey(f"n_rows: {key.n_rows} rows do not fit into a domain of {key.domain}")
-    expected = {
-        "a_g1": (key.n_wires, "g1"),
-        "b_g1": (key.n_wires, "g1"),
-        "b_g2": (key.n_wires, "g2"),
-        "l_g1": (key.n_wires - key.n_public - 1, "g1"),
-        "h_g1": (key.domain, "g1"),
-    }
-    for name, (n, group) in expected.items():
-        shape = getattr(key, name).shape
-        if shape != (n, *_point_shape(key.curve, group)):
-            raise InvalidKey(f"{name}: expected shape {(n, *_point_shape(key.curve, group))}, got {shape}")
+    for query in QUERIES:
+        expected, shape = key.shape_of(query), getattr(key, query).shape
+        if shape != expected:
+            raise InvalidKey(f"{query}: expected shape {expected}, got {shape}")

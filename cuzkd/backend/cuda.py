@@ -25,13 +25,13 @@ import numpy as np
 from cuzkd import errors
 from cuzkd.backend import cpu, cuda_ops, nvrtc
 from cuzkd.backend.cuda_device import Buffer, Device, DeviceMemory, Lane, register_host, unregister_host
-from cuzkd.backend.cuda_key import QUERIES, CudaKey
+from cuzkd.backend.cuda_key import CudaKey
 from cuzkd.backend.cuda_msm import Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import DeviceMatrix
 from cuzkd.backend.cuda_run import Batch, CudaRun, CudaUpload
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 

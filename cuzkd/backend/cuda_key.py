@@ -11,8 +11,6 @@ from cuzkd.backend.protocol import U64, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import Unavailable
 
-QUERIES = ("h_g1", "l_g1", "a_g1", "b_g1", "b_g2")
-
 
 class CudaKey:
     """bases: for each of QUERIES its points, affine, as described in backend.protocol.KeyArrays.

@@ -19,17 +19,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 
 U64 = NDArray[np.uint64]
 U32 = NDArray[np.uint32]
 
 REDUCTIONS = ("circom", "bellman")  # KeyShape.reduction
+QUERIES = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")  # the points of a key: fields of KeyArrays
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,21 @@ class KeyShape:
         return 1 << self.log_domain
 
     @property
+    def points_bytes(self) -> int:
+        """Of all points of the key, wherever they are."""
+        return sum(8 * prod(self.shape_of(query)) for query in QUERIES)
+
+    @property
     def host_bytes(self) -> int:
         """Bytes of points in host memory: none, where a key was made on its device."""
         return 0
+
+    def shape_of(self, query: str) -> tuple[int, ...]:
+        """Of the array of one of QUERIES."""
+        n_private = self.n_wires - self.n_public - 1
+        n = {"l_g1": n_private, "h_g1": self.domain}.get(query, self.n_wires)
+        point = (2, 2) if query == "b_g2" else (2,)
+        return (n, *point, CURVES[self.curve].fq_limbs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +125,7 @@ class KeyArrays(KeyShape):
 
     @property
     def host_bytes(self) -> int:
-        return sum(part.nbytes for part in (self.a_g1, self.b_g1, self.b_g2, self.l_g1, self.h_g1))
+        return sum(getattr(self, query).nbytes for query in QUERIES)
 
 
 @dataclass(frozen=True)

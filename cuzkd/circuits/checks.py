@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U64, SparseMatrix
 from cuzkd.circuits.fits import ROUNDS, Fit, random_scalars, widened
-from cuzkd.circuits.prepared import query_shape
 from cuzkd.curves import params
 from cuzkd.errors import InvalidKey
 from cuzkd.formats import affine
@@ -83,11 +82,11 @@ class Checks:
     def watch(self, query: str, blocks: Iterator[U64]) -> Iterator[U64]:
         """The blocks of one query as they come, each of them looked at before it goes on."""
         curve, at = self._key.vk.curve, 0
-        count = query_shape(self._key.arrays, query)[0]
+        count = self._key.arrays.shape_of(query)[0]
         group, name = ("g2" if query == "b_g2" else "g1"), LETTERS[query]
         wanted = self._wanted(query)
         for label, _, _ in wanted:
-            self._sums[label] = np.zeros(query_shape(self._key.arrays, query)[1:], np.uint64)
+            self._sums[label] = np.zeros(self._key.arrays.shape_of(query)[1:], np.uint64)
         for block in blocks:
             _require_points(curve, group, block, f"{self._source}: {name}", at, count)
             window = slice(at, at + len(block))

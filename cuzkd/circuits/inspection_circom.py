@@ -10,13 +10,13 @@ import struct
 
 import numpy as np
 
-from cuzkd.backend.protocol import REDUCTIONS, U64
+from cuzkd.backend.protocol import QUERIES, REDUCTIONS, U64
 from cuzkd.circuits.findings import Findings
 from cuzkd.errors import InvalidInput, InvalidKey, InvalidWitness
 from cuzkd.formats import iden3, names, r1cs, wtns, zkey
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16 import hosts
-from cuzkd.groth16.keys import QUERIES, StreamedKey
+from cuzkd.groth16.keys import StreamedKey
 
 SECTION_HEAD = struct.Struct("<IQ")
 SMALL = 1 << 24  # values below are summed as machine integers (kernels/sparse.cuh)

@@ -23,10 +23,12 @@ from typing import Any
 from cuzkd.backend.protocol import REDUCTIONS
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput, InvalidKey
+from cuzkd.formats import json_depth
 
 VERSION = 2
 PAGE = 4096
 CHUNK_BYTES = 64 << 20
+MAX_DEPTH = 8  # of the JSON; what we write has four
 ITEM_BYTES: Mapping[str, int] = {"uint64": 8, "uint32": 4}
 CHECKS = ("checked", "derived")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -119,9 +121,11 @@ def make(**known: Any) -> Manifest:
 
 def from_json(text: str, where: str) -> Manifest:
     """Read a manifest strictly. where: its path, for messages. Raises InvalidKey."""
+    if json_depth.is_deeper(text, MAX_DEPTH):
+        raise InvalidKey(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
     try:
         record = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidKey(f"{where}: is not JSON: {error}") from error
     if not isinstance(record, dict) or record.get("version") != VERSION:
         found = record.get("version") if isinstance(record, dict) else type(record).__name__

@@ -8,7 +8,6 @@ blocks is written as they come.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,32 +16,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix
 from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits.keyfile import KeyFile, Writer
 from cuzkd.circuits.manifest import Manifest
-from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
-from cuzkd.groth16.keys import QUERIES, KeyHead, ProvingKey, StreamedKey, VerifyingKey
+from cuzkd.groth16.keys import KeyHead, ProvingKey, StreamedKey, VerifyingKey
 
 Array = NDArray[Any]
 Blocks = Callable[[str], Iterator[U64]]
 _VK = ("alpha_g1", "beta_g2", "gamma_g2", "delta_g2", "ic")
 _SINGLE = ("beta_g1", "delta_g1")
 _MATRIX = ("row_ptr", "cols", "coeff", "table")
-
-
-def query_shape(shape: KeyShape, query: str) -> tuple[int, ...]:
-    """Of the array of one of QUERIES."""
-    counts = {"l_g1": shape.n_wires - shape.n_public - 1, "h_g1": shape.domain}
-    point = (2, 2) if query == "b_g2" else (2,)
-    return (counts.get(query, shape.n_wires), *point, CURVES[shape.curve].fq_limbs)
-
-
-def points_of(shape: KeyShape) -> int:
-    """Bytes of all points of a key."""
-    return sum(8 * math.prod(query_shape(shape, query)) for query in QUERIES)
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ def write(path: Path, key: KeyHead, blocks: Blocks) -> Written:
             for field in _MATRIX:
                 out.array(f"{letter}.{field}", getattr(matrix, field))
         for query in QUERIES:
-            out.blocks(query, "uint64", query_shape(shape, query), blocks(query))
+            out.blocks(query, "uint64", shape.shape_of(query), blocks(query))
         sections, key_bytes = out.finish()
     return Written(
         {
@@ -125,9 +111,9 @@ def _require_complete(file: KeyFile, manifest: Manifest) -> list[str]:
         raise InvalidKey(f"{file.path}: sections missing or unknown: {sorted(file.names() ^ set(wanted))}")
     shape = KeyShape(**_shape(manifest))
     for section in manifest.sections:
-        if section.name in QUERIES and section.shape != query_shape(shape, section.name):
+        if section.name in QUERIES and section.shape != shape.shape_of(section.name):
             raise InvalidKey(
-                f"{file.path}: section {section.name}: expected {query_shape(shape, section.name)}, "
+                f"{file.path}: section {section.name}: expected {shape.shape_of(section.name)}, "
                 f"found {section.shape}"
             )
     return wanted

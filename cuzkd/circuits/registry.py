@@ -211,7 +211,7 @@ class Registry:
         from cuzkd.circuits import checks
 
         key = source.key
-        told = _told(prepared.points_of(key.arrays), progress)
+        told = _told(key.arrays.points_bytes, progress)
         looked_at = checks.Checks(key, source.name, source.expected, source.families, told)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._staging() as staging:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cuzkd.backend.protocol import U64
+from cuzkd.backend.protocol import QUERIES, U64
 from cuzkd.groth16 import hosts, setup
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.hosts import Host
-from cuzkd.groth16.keys import QUERIES, KeyHead, StreamedKey
+from cuzkd.groth16.keys import KeyHead, StreamedKey
 
 if TYPE_CHECKING:  # cupy: only where there is a device
     from cuzkd.backend.cuda import CudaBackend, CudaKey

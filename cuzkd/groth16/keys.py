@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
-
-QUERIES = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")  # the bulk of a key: fields of KeyArrays
 
 
 def _require_shapes(curve: str, parts: Mapping[str, tuple[U64, str, int | None]]) -> None:
@@ -150,18 +148,12 @@ class StreamedKey(KeyHead):
         """All of it in memory."""
         parts: dict[str, Any] = {field.name: getattr(self.arrays, field.name) for field in fields(KeyShape)}
         for query in QUERIES:
-            parts[query] = np.empty(self._shape(query), np.uint64)
+            parts[query] = np.empty(self.arrays.shape_of(query), np.uint64)
             at = 0
             for block in self.blocks(query):
                 parts[query][at : at + len(block)] = block
                 at += len(block)
         return ProvingKey(self.vk, self.beta_g1, self.delta_g1, KeyArrays(**parts), self.constraints)
-
-    def _shape(self, query: str) -> tuple[int, ...]:
-        arrays, limbs = self.arrays, CURVES[self.vk.curve].fq_limbs
-        private = arrays.n_wires - arrays.n_public - 1
-        n = {"l_g1": private, "h_g1": arrays.domain}.get(query, arrays.n_wires)
-        return (n, 2, 2, limbs) if query == "b_g2" else (n, 2, limbs)
 
 
 @dataclass(frozen=True)
@@ -172,17 +164,12 @@ class ProvingKey(KeyHead):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arrays, n = self.arrays, self.arrays.n_wires
-        _require_shapes(
-            arrays.curve,
-            {
-                "a_g1": (arrays.a_g1, "g1", n),
-                "b_g1": (arrays.b_g1, "g1", n),
-                "b_g2": (arrays.b_g2, "g2", n),
-                "l_g1": (arrays.l_g1, "g1", n - arrays.n_public - 1),
-                "h_g1": (arrays.h_g1, "g1", arrays.domain),
-            },
-        )
+        for query in QUERIES:
+            array, shape = getattr(self.arrays, query), self.arrays.shape_of(query)
+            if array.shape != shape or array.dtype != np.uint64:
+                raise InvalidKey(
+                    f"{query}: expected uint64{list(shape)}, got {array.dtype}{list(array.shape)}"
+                )
 
     def blocks(self, query: str) -> Iterator[U64]:
         """The points of one of QUERIES, as StreamedKey gives them: here in one block."""

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import REDUCTIONS, SparseMatrix
+from cuzkd.backend.protocol import QUERIES, REDUCTIONS, SparseMatrix
 from cuzkd.circuits import builtin, checks, fits
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.formats import affine
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import from_rows
-from cuzkd.groth16.keys import QUERIES, StreamedKey
+from cuzkd.groth16.keys import StreamedKey
 
 KINDS = [(curve, reduction) for curve in CURVES for reduction in REDUCTIONS]
 

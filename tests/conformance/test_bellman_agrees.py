@@ -7,12 +7,12 @@ import pytest
 from conformance.conftest import VECTORS
 from conformance.test_snarkjs_agrees import agree, prove, squares
 
+from cuzkd.backend.protocol import QUERIES
 from cuzkd.curves import params
 from cuzkd.errors import InvalidKey, UnsatisfiedWitness
 from cuzkd.formats import bellman, names, r1cs, snarkjs, solidity, wtns, zkey
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import from_rows
-from cuzkd.groth16.keys import QUERIES
 
 pytestmark = pytest.mark.conformance
 CURVES = list(params.CURVES)

@@ -27,10 +27,11 @@ from formats.zkeys import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cuzkd.backend.protocol import QUERIES
 from cuzkd.curves import params
 from cuzkd.errors import CuzkdError, InvalidInput, InvalidKey, MalformedFile
 from cuzkd.formats import coefficients, snarkjs, zkey
-from cuzkd.groth16.keys import QUERIES, StreamedKey
+from cuzkd.groth16.keys import StreamedKey
 
 SHAPES = {  # curve, wires, public, constraints, log_domain
     "edge_nopub": ("bn254", 3, 0, 1, 1),

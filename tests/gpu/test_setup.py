@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from cuzkd import errors
-from cuzkd.backend.protocol import REDUCTIONS
+from cuzkd.backend.protocol import QUERIES, REDUCTIONS
 from cuzkd.circuits import builtin
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.groth16 import constraints, device_setup, hosts, prover, setup, verifier
-from cuzkd.groth16.keys import QUERIES
 
 
 @pytest.fixture(params=list(CURVES))
