@@ -115,13 +115,17 @@ def as_bytes(suffix: str, write: Callable[[Path], None]) -> bytes:
         return path.read_bytes()
 
 
-def vector(name: str) -> Honest:
-    """A real key of tests/vectors."""
-    folder = VECTORS / name
+def from_folder(folder: Path) -> Honest:
+    """A real key: circuit.zkey, circuit.wtns and vkey.json."""
     with wtns.map(folder / "circuit.wtns") as file:
         witness = np.frombuffer(bytes(file.values), "<u8").reshape(-1, 4)
     vk = snarkjs.read_vkey(folder / "vkey.json")
-    return Honest(name, (folder / "circuit.zkey").read_bytes(), vk, witness)
+    return Honest(folder.name, (folder / "circuit.zkey").read_bytes(), vk, witness)
+
+
+def vector(name: str) -> Honest:
+    """A real key of tests/vectors."""
+    return from_folder(VECTORS / name)
 
 
 @cache

@@ -1,4 +1,7 @@
-"""The long run: seconds by default; with -m slow as long as CUZKD_FUZZ_SECONDS says, an hour if it says nothing."""
+"""The long run: seconds by default; with -m slow as long as CUZKD_FUZZ_SECONDS says, an hour if it says nothing.
+
+--fixtures-dir adds real keys to the long run. A run can be repeated: CUZKD_FUZZ_SEED.
+"""
 
 import os
 import shutil
@@ -14,9 +17,9 @@ from hostile.catalogue import NAMES
 SECONDS = float(os.environ.get("CUZKD_FUZZ_SECONDS", "3600"))
 
 
-def attacked(folder, seconds):
+def attacked(folder, seconds, **environ):
     seed = int(os.environ.get("CUZKD_FUZZ_SEED", time.time_ns() % 2**32))
-    outcome = hour.attack(folder, seconds, seed)
+    outcome = hour.attack(folder, seconds, seed, environ=environ)
     if outcome.returncode:
         kept = Path(tempfile.mkdtemp(prefix="cuzkd-attacked-"))
         path = shutil.copy(outcome.offending, kept) if outcome.offending else "not kept"
@@ -36,9 +39,12 @@ def test_a_few_seconds(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 600)
-def test_as_long_as_one_likes(tmp_path):
-    executions = attacked(tmp_path, SECONDS)
-    assert executions.keys() == {f"{format}, {name}" for format, name in NAMES}
+def test_as_long_as_one_likes(tmp_path, pytestconfig):
+    more = pytestconfig.getoption("--fixtures-dir")
+    executions = attacked(
+        tmp_path, SECONDS, **({} if more is None else {"CUZKD_ATTACKED_KEYS": str(more.resolve())})
+    )
+    assert executions.keys() >= {f"{format}, {name}" for format, name in NAMES}
 
 
 @pytest.mark.parametrize(
