@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hostile import answers, encodings
 from hostile.fields import Field, Lie, words
-from hostile.maps import few
+from hostile.maps import BY_ITSELF, few
 from hostile.targets import Honest, Target, as_bytes, large
 
 from cuzkd.backend import cpu
@@ -55,6 +55,7 @@ def _head(curve: str) -> Iterator[Field]:
 
 
 def _lists(data: bytes, curve: str, at: int) -> Iterator[Field]:
+    found = {what: BY_ITSELF[what] for what in ("outside the subgroup", "coordinate 0 + 1")}
     for name, group in LISTS.items():
         spelling = encodings.bellman(curve, group)
         (n,) = struct.unpack_from(">I", data, at)
@@ -65,7 +66,7 @@ def _lists(data: bytes, curve: str, at: int) -> Iterator[Field]:
                 at + 4 + k * spelling.size,
                 POINT | words("point, fit, B1 is B2, key or device, true"),
             )
-            yield Field(f"{name}[{k}]", "point", where, spelling.size, allowed, "big", spelling)
+            yield Field(f"{name}[{k}]", "point", where, spelling.size, allowed, "big", spelling, found)
         at += 4 + n * spelling.size
 
 

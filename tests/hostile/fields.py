@@ -7,7 +7,7 @@ lies (or two have changed places), and all that end at a boundary of a field, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,8 @@ class Field:
     kind: "number" (a count, size, id, index, version), "magic", "prime", "scalar" (a field element, `detail` its
     modulus), "point" (`detail` an encodings.Spelling), "compressed" (an x of BLS12-381), "flags" (each bit means
     something), "raw".
-    answers: the rows of the table that lies here may be answered with.
+    answers: the rows of the table that lies here may be answered with. certain: for some lies, by what they are, the
+    only rows.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Field:
     answers: frozenset[str]
     order: str = "little"
     detail: Any = None
+    certain: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -71,7 +73,7 @@ def lies(data: bytes, fields: Sequence[Field], cut: frozenset[str]) -> Iterator[
 def _field_lies(data: bytes, fields: Iterable[Field]) -> Iterator[tuple[str, bytes, frozenset[str]]]:
     for f in fields:
         for what, value in values(f, data[f.at : f.end]):
-            yield f"{f.name}: {what}", replaced(data, f, value), f.answers
+            yield f"{f.name}: {what}", replaced(data, f, value), f.certain.get(what, f.answers)
 
 
 def _exchanges(data: bytes, fields: Sequence[Field]) -> Iterator[tuple[str, bytes, frozenset[str]]]:

@@ -14,6 +14,10 @@ from hostile.fields import Field, words
 from cuzkd.curves.params import CURVES
 from cuzkd.formats import affine
 
+# A look at the points finds these, and need not wait for what comes of them.
+BY_ITSELF = {
+    what: words("point") for what in ("outside the subgroup", "coordinate 0 + 1", "coordinate 0 = q")
+}
 FRAME = words("cut short, beyond the end, bytes after, twice, missing, size, number of sections")
 
 
@@ -72,7 +76,7 @@ def zkey(data: bytes, curve: str) -> list[Field]:
     for name, spelling in (
         ("alpha1", g1), ("beta1", g1), ("beta2", g2), ("gamma2", g2), ("delta1", g1), ("delta2", g2),
     ):  # fmt: skip
-        fields.append(Field(name, "point", at, spelling.size, single, detail=spelling))
+        fields.append(Field(name, "point", at, spelling.size, single, detail=spelling, certain=BY_ITSELF))
         at += spelling.size
 
     # On a domain of two, h is a constant, and the two points of H are summed: exchanged, they prove as before.
@@ -88,7 +92,9 @@ def zkey(data: bytes, curve: str) -> list[Field]:
         answers = words("point, vkey") if i == 3 else words("point, fit, B1 is B2, unsatisfied, true")
         for k in few(size // spelling.size):
             at = begin + k * spelling.size
-            fields.append(Field(f"{name}[{k}]", "point", at, spelling.size, answers, detail=spelling))
+            fields.append(
+                Field(f"{name}[{k}]", "point", at, spelling.size, answers, detail=spelling, certain=BY_ITSELF)
+            )
 
     begin, size = where[4]
     fields.append(Field("entries", "number", begin, 4, words("entries")))
