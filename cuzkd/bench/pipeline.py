@@ -25,6 +25,7 @@ from cuzkd.bench import timeline
 from cuzkd.bench.subject import Provable
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import BudgetDesk
+from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.prover import Groth16, upstream_for
@@ -142,6 +143,7 @@ class Pipeline:
             open_circuit=lambda name: subject,
             order=lambda curve: CURVES[curve].r,
             hints=CapacityHints(None),
+            canary=Canary(subject.backend).sings,
             transfer=setting.transfer,
             synthesis=setting.synthesis,
             observe=self._observe,

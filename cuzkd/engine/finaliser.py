@@ -5,14 +5,16 @@ result() blocks until the sums are there (on the CPU it is the work itself); the
 an in-place backend go back, the device goes to the next partition, and the rest is a few milliseconds of host code:
 fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
 
-A proof that does not verify may be the witness's fault (a key without C cannot tell beforehand) or the
-device's. The partition is computed once more, from its file on; what then verifies was a counted retry,
-what fails again is answered.
+A proof that does not verify may be the fault of the witness (a key without C cannot tell beforehand), of the
+key, or of the device. The partition is computed once more, from its file on; what then verifies was a counted
+retry. What fails again is answered, after the device has been asked for a proof whose outcome is known
+(canary.py): if that fails, too, it was the device.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -22,7 +24,7 @@ from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.partition import Partition
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import DeviceFault, UnsatisfiedWitness
+from cuzkd.errors import DeviceFault, InvalidKey, UnsatisfiedWitness
 from cuzkd.formats import proof_bytes
 from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
 
@@ -45,21 +47,26 @@ class Finaliser:
         groth16: Groth16,
         order: Callable[[str], int],
         regime: str,
+        device_is_right: Callable[[str], bool],
         reporter: Reporter,
         faults: NoFaults,
     ) -> None:
-        """order(curve): r, the order of its groups. regime: how vectors got to the device, for the log."""
+        """order(curve): r, the order of its groups. regime: how vectors got to the device, for the log.
+        device_is_right(curve): the canary; it waits for the device.
+        """
         self._backend = backend
         self._groth16 = groth16
         self._order = order
         self._regime = regime
+        self._device_is_right = device_is_right
+        self._asking = threading.Lock()  # one finaliser at a time: somebody must serve whoever has the device
         self._reporter = reporter
         self._faults = faults
 
     def run(self, partition: Partition) -> bool:
         """True: done and reported. False: it has to be computed once more, and holds nothing any more.
 
-        Raises DeviceFault, Exhausted, Cancelled, UnsatisfiedWitness.
+        Raises DeviceFault, Exhausted, Cancelled, UnsatisfiedWitness, InvalidKey.
         """
         sums = self._sums(partition)
         partition.check()
@@ -74,8 +81,8 @@ class Finaliser:
         with partition.timed("verify"):
             good = self._groth16.verify(proving.vk, proof, partition.publics)
         if not good:
-            self._judge(partition)
             partition.release()
+            self._judge(partition, proving)
             return False
         phases = partition.phases
         self._log(partition, phases)
@@ -106,26 +113,31 @@ class Finaliser:
         partition.h2d_bytes += sums.h2d_bytes
         return sums
 
-    def _judge(self, partition: Partition) -> None:
+    def _judge(self, partition: Partition, proving: KeyHead) -> None:
         """A proof did not verify. Returns if it is to be computed once more."""
-        if partition.attempts_inside < ATTEMPTS_INSIDE:
-            fields = {
-                "partition_id": partition.id,
-                "circuit": partition.circuit,
-                "device": self._backend.device,
-            }
-            self._reporter.log(
-                "warning", "proof_did_not_verify", fields, {"attempt": partition.attempts_inside}
-            )
+        attempts, circuit, device = partition.attempts_inside, partition.circuit, self._backend.device
+        fields = {"partition_id": partition.id, "circuit": circuit, "device": device}
+        self._reporter.log("warning", "proof_did_not_verify", fields, {"attempt": attempts})
+        if attempts < ATTEMPTS_INSIDE or not self._asking.acquire(blocking=False):
             return
-        if partition.key.proving.constraints.c is None:
-            raise UnsatisfiedWitness(
-                f"the witness does not satisfy circuit {partition.circuit}, or the key does not fit it: "
-                f"{partition.attempts_inside} proofs from it did not verify"
+        try:
+            right = self._device_is_right(proving.arrays.curve)
+        finally:
+            self._asking.release()
+        if not right:
+            raise DeviceFault(
+                f"{attempts} proofs for circuit {circuit} did not verify, and neither does a proof of the built-in "
+                f"circuit: device {device} is wrong"
             )
-        raise DeviceFault(
-            f"{partition.attempts_inside} proofs did not verify although the witness satisfies all constraints "
-            f"of circuit {partition.circuit}: device {self._backend.device} is wrong, or the key is damaged"
+        if proving.constraints.c is None:
+            raise UnsatisfiedWitness(
+                f"the witness does not satisfy circuit {circuit}, or the key does not fit it: "
+                f"{attempts} proofs from it did not verify"
+            )
+        raise InvalidKey(
+            f"{attempts} proofs for circuit {circuit} did not verify, although the witness satisfies all constraints "
+            f"and device {device} proves the built-in circuit well: the key is not one for these constraints, or "
+            "its copy in memory is damaged (it will be loaded anew)"
         )
 
     def _log(self, partition: Partition, phases: Mapping[str, float]) -> None:

@@ -21,6 +21,7 @@ from cuzkd.backend import cpu, select
 from cuzkd.backend.protocol import Backend, MsmSums
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
+from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.hardening import harden
 from cuzkd.engine.report import Reporter
@@ -72,6 +73,7 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
         open_circuit=registry.open,
         order=lambda curve: CURVES[curve].r,
         hints=CapacityHints(Path(config.state_dir) / f"hints-{backend.name}.json"),
+        canary=Canary(backend).sings,
         vram_total_bytes=getattr(backend, "vram_total_bytes", 0),
     )
 

@@ -251,8 +251,9 @@ async def reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
     exited = asyncio.ensure_future(process.wait())
     await asyncio.wait([exited], timeout=patience_s)
     if not exited.done():
+        # Not process.kill(): that looks first whether the process has ended, and takes its status from asyncio if so.
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)
     return await exited
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from cuzkd.backend.protocol import Backend
 from cuzkd.engine import faults as fault_plans
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.device import DeviceMutex
+from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.finaliser import Finaliser, Groth16
 from cuzkd.engine.gpu_scheduler import GpuScheduler
 from cuzkd.engine.grants import RemoteGrants
@@ -32,7 +32,7 @@ from cuzkd.engine.residency import Openable, Residency
 from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer, ZeroCopy
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import Cancelled, CuzkdError, DeviceFault
+from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, InvalidKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import Upstream
@@ -52,6 +52,7 @@ class Parts:
     open_circuit: Callable[[str], Openable]
     order: Callable[[str], int]
     hints: CapacityHints  # bytes of leases by circuit digest
+    canary: Callable[[str], bool]  # by curve: is the device right? Called with the mutex held
     vram_total_bytes: int = 0
     transfer: Transfer | None = None  # zero-copy, unless a bench wants to compare
     synthesis: Callable[..., Synthesis] = Synthesis
@@ -87,7 +88,9 @@ class Workers:
             parts.backend, parts.host, self._residency, self.pool, transfer, self._reporter, plan, self._need
         )
         self._scheduler = GpuScheduler(parts.backend, self._mutex, transfer, self._reporter, plan)
-        self._finaliser = Finaliser(parts.backend, parts.groth16, parts.order, regime, self._reporter, plan)
+        self._finaliser = Finaliser(
+            parts.backend, parts.groth16, parts.order, regime, self._device_is_right, self._reporter, plan
+        )
         self._todo = Line(slots=max(1, config.ready_target))
         self._ready = Line()
         self._launched: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
@@ -190,11 +193,20 @@ class Workers:
                 self._h2d_bytes_total += moved + partition.h2d_bytes
 
     def _finish(self, partition: Partition) -> None:
-        if self._finaliser.run(partition):
+        try:
+            done = self._finaliser.run(partition)
+        except InvalidKey:
+            self._start("drop", lambda: self._residency.drop(partition.circuit, partition.digest))
+            raise
+        if done:
             self._forget(partition)
             self._parts.observe(partition)
         else:
             self._todo.put(partition)
+
+    def _device_is_right(self, curve: str) -> bool:
+        with self._mutex.held(), on_device("canary"):
+            return self._parts.canary(curve)
 
     def _guarded(self, partition: Partition, stage: Callable[[Partition], object]) -> bool:
         """Run a stage. An error is the partition's answer: everything that it holds goes back. True: it

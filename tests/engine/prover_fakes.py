@@ -277,6 +277,7 @@ class InProcess:
         self.circuits = circuits if circuits is not None else {"square": square_circuit()}
         self.groth16 = PlainGroth16()
         self.left = []
+        self.device_is_right = True  # what the canary says
         options = {"max_parallel_synthesis": 2, "ready_target": 2, "wipe": True} | configure
         parts = Parts(
             self.backend,
@@ -286,6 +287,7 @@ class InProcess:
             self._open,
             lambda curve: CURVES[curve].r,
             CapacityHints(hints),
+            lambda curve: self.device_is_right,
         )
         channel = Channel(self.front.theirs, wire.ToProver)
         self.workers = Workers(channel, wire.Configure(**options), parts, leave=self.left.append)

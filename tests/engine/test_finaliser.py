@@ -77,12 +77,36 @@ def test_two_bad_proofs_without_c_blame_the_witness(make, tmp_path):
     assert prover.front.answer("job/4").proof
 
 
-def test_two_bad_proofs_with_c_blame_the_device(make, tmp_path):
+def test_two_bad_proofs_with_c_blame_the_key_where_the_device_proves_others(make, tmp_path):
+    """A mixed-up key must not take the prover down, and a damaged copy of a good one is replaced."""
     prover = make(fault="flip:sums:2")
     offer(prover, tmp_path, 3)
     failed = prover.front.answer("job/3")
+    assert (failed.error_code, failed.retryable) == ("invalid_key", False)
+    assert "not one for these constraints" in failed.error_message
+    prover.front.wait(lambda: [state.loaded for state in prover.front.all("circuit")] == [True, False])
+    offer(prover, tmp_path, 4)
+    assert prover.front.answer("job/4").proof
+    assert not prover.left and not prover.front.all("fatal")
+
+
+@pytest.mark.parametrize("circuit", [("square", "d1"), ("no-c", "d2")])
+def test_two_bad_proofs_and_a_bad_canary_blame_the_device(make, tmp_path, circuit):
+    prover = make(fault="flip:sums:2")
+    prover.device_is_right = False
+    offer(prover, tmp_path, 3, circuit=circuit[0], digest=circuit[1])
+    failed = prover.front.answer("job/3")
     assert (failed.error_code, failed.retryable) == ("device_fault", True)
     prover.front.wait(lambda: prover.front.all("fatal"))
+
+
+def test_many_bad_proofs_at_once_are_all_answered(make, tmp_path):
+    """While one finaliser waits for the canary, another serves whoever has the device."""
+    prover = make(fault="flip:sums:1000")
+    for x in range(8):
+        offer(prover, tmp_path, x)
+    answers = prover.front.answer(*(f"job/{x}" for x in range(8)))
+    assert {answer.error_code for answer in answers} == {"invalid_key"}
 
 
 def test_blinding_is_fresh_for_every_proof(make, tmp_path):
