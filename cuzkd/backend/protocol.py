@@ -31,6 +31,7 @@ from cuzkd.errors import InvalidKey
 U64 = NDArray[np.uint64]
 U32 = NDArray[np.uint32]
 
+ROOT_FAMILIES = (5, 7)  # that keys are known to be of: circom's on both curves, bellman's on BLS12-381
 REDUCTIONS = ("circom", "bellman")  # KeyShape.reduction
 QUERIES = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")  # the points of a key: fields of KeyArrays
 
@@ -80,6 +81,9 @@ class KeyShape:
     def __post_init__(self) -> None:
         if self.reduction not in REDUCTIONS:
             raise InvalidKey(f"reduction: expected 'circom' or 'bellman', got '{self.reduction}'")
+        r = CURVES[self.curve].r if self.curve in CURVES else 0
+        if r and pow(self.root_family, (r - 1) // 2, r) != r - 1:
+            raise InvalidKey(f"root_family: expected a quadratic non-residue, got {self.root_family}")
 
     @property
     def domain(self) -> int:

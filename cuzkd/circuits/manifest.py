@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from cuzkd.backend.protocol import REDUCTIONS
+from cuzkd.backend.protocol import REDUCTIONS, ROOT_FAMILIES
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput, InvalidKey
 from cuzkd.formats import json_depth
@@ -162,11 +162,11 @@ def _require_possible(record: Mapping[str, Any], where: str) -> None:
         ("n_wires", record["n_public"] + 1, 1 << 32),
         ("log_domain", 0, two_adicity - 1),
         ("n_constraints", 0, (1 << record["log_domain"] % two_adicity) - record["n_public"] - 1),
-        ("root_family", 2, 1 << 32),
         ("n_coefficients", 0, MAX_BYTES),
         ("key_bytes", PAGE, MAX_BYTES),
     ):
         require(name, least <= record[name] <= most, f"{least} to {most}")
+    require("root_family", record["root_family"] in ROOT_FAMILIES, f"one of {ROOT_FAMILIES}")
     require("reduction", record["reduction"] in REDUCTIONS, f"one of {', '.join(REDUCTIONS)}")
     require("constraint_check", record["constraint_check"] in CHECKS, f"one of {', '.join(CHECKS)}")
     calculator = record["calculator"]

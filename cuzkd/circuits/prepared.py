@@ -109,14 +109,37 @@ def _require_complete(file: KeyFile, manifest: Manifest) -> list[str]:
     wanted += QUERIES
     if file.names() != set(wanted):
         raise InvalidKey(f"{file.path}: sections missing or unknown: {sorted(file.names() ^ set(wanted))}")
-    shape = KeyShape(**_shape(manifest))
+    try:
+        shapes = _shapes(manifest)
+    except InvalidKey as error:
+        raise InvalidKey(f"{file.path}: {error}") from error
     for section in manifest.sections:
-        if section.name in QUERIES and section.shape != shape.shape_of(section.name):
+        dtype, shape = shapes[section.name]
+        if (section.dtype, section.shape) != (dtype, shape):
             raise InvalidKey(
-                f"{file.path}: section {section.name}: expected {shape.shape_of(section.name)}, "
-                f"found {section.shape}"
+                f"{file.path}: section {section.name}: expected {dtype}{list(shape)}, "
+                f"found {section.dtype}{list(section.shape)}"
             )
     return wanted
+
+
+def _shapes(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """dtype and shape of each array. How many entries a matrix has, and how many distinct coefficients, the table of
+    sections alone says; its arrays must agree about it.
+    """
+    shape = KeyShape(**_shape(manifest))
+    length = {section.name: section.shape[0] if section.shape else 0 for section in manifest.sections}
+    g1, g2 = shape.shape_of("a_g1")[1:], shape.shape_of("b_g2")[1:]
+    words: dict[str, tuple[int, ...]] = {name: g2 if name.endswith("g2") else g1 for name in (*_VK, *_SINGLE)}
+    words |= {"ic": (shape.n_public + 1, *g1)} | {query: shape.shape_of(query) for query in QUERIES}
+    indices: dict[str, tuple[int, ...]] = {}
+    for letter in _letters(manifest):
+        words[f"{letter}.row_ptr"] = (shape.n_rows + 1,)
+        words[f"{letter}.table"] = (max(length[f"{letter}.table"], 2), 4)
+        indices |= {f"{letter}.{field}": (length[f"{letter}.cols"],) for field in ("cols", "coeff")}
+    return {name: ("uint64", of) for name, of in words.items()} | {
+        name: ("uint32", of) for name, of in indices.items()
+    }
 
 
 def _letters(manifest: Manifest) -> str:

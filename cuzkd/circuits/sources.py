@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cuzkd.backend.protocol import ROOT_FAMILIES
 from cuzkd.circuits import checks
 from cuzkd.errors import InvalidInput, InvalidWitness, MalformedFile
 from cuzkd.formats import bellman, bellman_vk, r1cs, snarkjs, zkey
@@ -73,7 +74,7 @@ def gather(
         source = Path(params_path).name
         key = bellman.open_params(params_path, constraints)
         # snarkjs exports keys over BN254 in this format, too, with its own roots; nothing in the file tells.
-        families = [5, 7] if key.arrays.curve == "bn254" else [key.arrays.root_family]
+        families = list(ROOT_FAMILIES) if key.arrays.curve == "bn254" else [key.arrays.root_family]
     expected = None if vkey_path is None else _verification_key(vkey_path, key.vk.curve)
     calculator = b"" if wasm_path is None else _calculator(name, wasm_path, key)
     return Source(source, key, families, expected, calculator)

@@ -17,10 +17,10 @@ from cuzkd.backend import cpu
 from cuzkd.circuits import builtin
 from cuzkd.circuits.manifest import content_digest
 from cuzkd.circuits.registry import Circuit, Registry
+from cuzkd.formats import json_depth
 from cuzkd.groth16 import prover, setup
 
 # Of lies that agree with themselves, those that are not yet answered: test_known_faults.py has them.
-KNOWN_FAULTS = ("root_family: ", "sections.12.shape")
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,13 @@ def manifest_target(made: Callable[[], Honest]) -> Target:
         allowed = frozenset(answers.MANIFEST) | words("same, true")
         for lie in documents.lies(record, lambda path: allowed, words("empty, not JSON, version"), 2**64):
             yield lie
+            if json_depth.is_deeper(lie.data.decode(errors="replace"), 100):
+                continue
             try:
                 changed = json.loads(lie.data)
-            except (ValueError, RecursionError):
+            except ValueError:
                 continue
-            if isinstance(changed, dict) and not lie.what.startswith(KNOWN_FAULTS):
+            if isinstance(changed, dict):
                 told.add(lie.what)
                 fitting = json.dumps(changed | {"digest": content_digest(changed)}).encode()
                 yield Lie(f"{lie.what}, with a fitting digest", fitting, allowed - {"altered"})
