@@ -135,6 +135,20 @@ class Client:
     def circuits(self) -> list[pb.Circuit]:
         return list(self._call(self._stub.ListCircuits, pb.ListCircuitsRequest()).circuits)
 
+    def preload(self, circuit: str) -> pb.PreloadSrsResponse:
+        """Have a circuit's key loaded now. Returns when it is."""
+        answer: pb.PreloadSrsResponse = self._call(
+            self._stub.PreloadSRS, pb.PreloadSrsRequest(circuit_id=circuit), None
+        )
+        return answer
+
+    def evict(self, circuit: str) -> pb.EvictSrsResponse:
+        """Have it let go of a circuit's key. Returns when whoever uses it has ended, and its memory is back."""
+        answer: pb.EvictSrsResponse = self._call(
+            self._stub.EvictSRS, pb.EvictSrsRequest(circuit_id=circuit), None
+        )
+        return answer
+
     def close(self) -> None:
         self._channel.close()
 

@@ -1,4 +1,4 @@
-"""`cuzkd serve`, `status`, `demo`: a daemon, what it is doing, and all of it once."""
+"""`cuzkd serve`, `status`, `preload`, `evict`, `demo`: a daemon, what it is doing and holds, and all of it once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
+    from cuzkd.service.v1 import proving_pb2 as pb
+
     with access.client(args) as client:
         answer = client.status()
         circuits = client.circuits()
@@ -37,15 +39,32 @@ def _status(args: argparse.Namespace) -> int:
     print(f"pinned {terminal.byte_count(answer.pinned_memory_bytes)}")
     devices = [(d.device, d.backend, d.name, d.state, str(d.restarts)) for d in answer.devices]
     print("\n" + terminal.table(("device", "backend", "name", "state", "restarts"), devices))
+    tiers = {srs.circuit_id: pb.SRSStatus.Tier.Name(srs.tier).lower() for srs in answer.loaded_srs}
     waiting = {q.proof_kind.removeprefix("circuit:"): (q.pending, q.in_progress) for q in answer.queues}
     rows = []
     for circuit in circuits:
         pending, running = waiting.get(circuit.circuit_id, (0, 0))
-        rows.append(
-            (circuit.circuit_id, circuit.curve, f"{circuit.n_constraints:,}", str(pending), str(running))
-        )
-    print("\n" + terminal.table(("circuit", "curve", "constraints", "waiting", "running"), rows))
+        name, tier = circuit.circuit_id, tiers.get(circuit.circuit_id, "")
+        rows.append((name, circuit.curve, f"{circuit.n_constraints:,}", tier, str(pending), str(running)))
+    print("\n" + terminal.table(("circuit", "curve", "constraints", "key", "waiting", "running"), rows))
     return DONE if answer.serving else NOT_NOW
+
+
+def _preload(args: argparse.Namespace) -> int:
+    with access.client(args) as client:
+        answer = client.preload(args.name)
+    print(
+        f"{args.name}: " + ("was loaded" if answer.already_loaded else f"loaded in {answer.load_time_ms} ms")
+    )
+    return DONE
+
+
+def _evict(args: argparse.Namespace) -> int:
+    with access.client(args) as client:
+        answer = client.evict(args.name)
+    freed = f"{terminal.byte_count(answer.freed_bytes)} freed"
+    print(f"{args.name}: " + (freed if answer.was_loaded else "was not loaded"))
+    return DONE
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -75,6 +94,15 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser("status", help="what a daemon is doing")
     access.add_options(command)
     command.set_defaults(run=_status)
+
+    for word, run, says in (
+        ("preload", _preload, "have a daemon load a circuit's key now"),
+        ("evict", _evict, "have a daemon let go of a circuit's key"),
+    ):
+        command = commands.add_parser(word, help=says)
+        command.add_argument("name", help="the circuit")
+        access.add_options(command)
+        command.set_defaults(run=run)
 
     command = commands.add_parser("demo", help="start a daemon, prove, verify, stop; leaves nothing behind")
     command.add_argument("--curve", choices=("bn254", "bls12_381", "both"), default="both")

@@ -67,6 +67,20 @@ def test_several_witnesses_are_one_job(running, world, tmp_path, capsys):
     assert "serving" in out and "merkle_1k" in out and "idle" in out
 
 
+def test_keys_come_and_go_by_the_command_line(running, capsys):
+    daemon, _ = running
+    address = ["chain-bn254", "--address", daemon.address]
+    assert cli.main(["evict", *address]) == 0
+    capsys.readouterr()
+    for command, says in (
+        ("evict", "was not loaded"), ("preload", "loaded in "), ("preload", "was loaded"), ("evict", " freed"),
+    ):  # fmt: skip
+        assert cli.main([command, *address]) == 0
+        assert says in capsys.readouterr().out
+    assert cli.main(["preload", "nope", "--address", daemon.address]) == 2
+    assert "circuit nope: not in" in capsys.readouterr().err
+
+
 def test_a_job_that_fails_is_exit_code_1_or_2(running, world, tmp_path, capsys):
     daemon, _ = running
     address = ["--address", daemon.address, "--out", str(tmp_path)]
