@@ -13,6 +13,9 @@ its memory is unmapped. Range and constant wire are checked where every witness 
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import BinaryIO
 
 import wasmtime
@@ -94,6 +97,20 @@ class Calculator:
 
     def _box(self) -> Box:
         return Box(self._engine, self._limits, self._where)
+
+
+def cache_below(state_dir: Path) -> str:
+    """The file that tells wasmtime to keep compiled modules in STATE/wasm-cache; "" where nothing can be written."""
+    folder = state_dir / "wasm-cache"
+    path, partial = folder / "settings.toml", folder / f"settings.{os.getpid()}"
+    try:
+        for place in (state_dir, folder):  # state is nobody else's to read
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial.write_text(f"[cache]\ndirectory = {json.dumps(str(folder.resolve() / 'modules'))}\n")
+        partial.replace(path)
+    except OSError:  # a cache: it is slower without
+        return ""
+    return str(path)
 
 
 def _interface(module: wasmtime.Module, where: str) -> type[Circom1] | type[Circom2]:

@@ -171,7 +171,13 @@ class Registry:
 
         require_name(name)
         source = sources.gather(
-            name, zkey_path=zkey, params_path=params, r1cs_path=r1cs, wasm_path=wasm, vkey_path=vkey
+            name,
+            zkey_path=zkey,
+            params_path=params,
+            r1cs_path=r1cs,
+            wasm_path=wasm,
+            vkey_path=vkey,
+            state_dir=self.directory.parent,
         )
         return self._install(name, source, progress)
 
@@ -213,7 +219,8 @@ class Registry:
         key = source.key
         told = _told(key.arrays.points_bytes, progress)
         looked_at = checks.Checks(key, source.name, source.expected, source.families, told)
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (self.directory.parent, self.directory):  # state is nobody else's to read
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._staging() as staging:
             written = prepared.write(
                 staging / KEY, key, lambda query: looked_at.watch(query, key.blocks(query))

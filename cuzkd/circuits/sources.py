@@ -50,9 +50,11 @@ def gather(
     r1cs_path: PathLike | None,
     wasm_path: PathLike | None,
     vkey_path: PathLike | None,
+    state_dir: Path,
 ) -> Source:
     """Raises InvalidInput for a choice of files that makes no circuit, MalformedFile, and InvalidKey when they are not
-    of one circuit. name: the circuit's, for messages.
+    of one circuit. name: the circuit's, for messages. state_dir: where the compiled calculator is kept, so that the
+    first job need not wait for it.
     """
     if (zkey_path is None) == (params_path is None):
         raise InvalidInput(f"circuit {name}: expected a .zkey or bellman parameters, one of them")
@@ -76,7 +78,7 @@ def gather(
         # snarkjs exports keys over BN254 in this format, too, with its own roots; nothing in the file tells.
         families = list(ROOT_FAMILIES) if key.arrays.curve == "bn254" else [key.arrays.root_family]
     expected = None if vkey_path is None else _verification_key(vkey_path, key.vk.curve)
-    calculator = b"" if wasm_path is None else _calculator(name, wasm_path, key)
+    calculator = b"" if wasm_path is None else _calculator(name, wasm_path, key, state_dir)
     return Source(source, key, families, expected, calculator)
 
 
@@ -102,12 +104,13 @@ def _verification_key(path: PathLike, curve: str) -> VerifyingKey:
     return snarkjs.read_vkey(path) if looks_like_json else bellman_vk.read_vk(path, curve)
 
 
-def _calculator(name: str, path: PathLike, key: KeyHead) -> bytes:
-    from cuzkd.circuits.calculator import Calculator  # its runtime is large
+def _calculator(name: str, path: PathLike, key: KeyHead, state_dir: Path) -> bytes:
+    from cuzkd.circuits import calculator  # its runtime is large
 
     data = read_calculator(path)
     try:
-        Calculator(data, where=str(path)).require_fits(name, key.vk.curve, key.arrays.n_wires)
+        compiled = calculator.Calculator(data, cache=calculator.cache_below(state_dir), where=str(path))
+        compiled.require_fits(name, key.vk.curve, key.arrays.n_wires)
     except InvalidWitness as error:  # nobody has sent one yet
         raise InvalidInput(str(error)) from error
     return data

@@ -14,7 +14,6 @@ the least recently used one gives way. Nothing of an input stays: its file is th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import queue
 import resource
@@ -25,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuzkd.circuits import inputs
+from cuzkd.circuits import calculator, inputs
 from cuzkd.circuits.calculator import Calculator, Limits
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.channel import Channel
@@ -65,15 +64,15 @@ class Intake:
 
     def _calculate(self, request: wire.Calculate) -> wire.Calculated:
         started_s = time.monotonic()
-        calculator = self._calculator(request)
-        calculator.require_fits(request.circuit, request.curve, request.n_wires)
+        compiled = self._calculator(request)
+        compiled.require_fits(request.circuit, request.curve, request.n_wires)
         compiled_s = time.monotonic()
         data = Path(request.input_path).read_bytes()
         signals = inputs.parse(data, request.curve, self._max_input_bytes)
         del data
         descriptor = os.open(request.output_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as out:
-            calculator.calculate(signals, out)
+            compiled.calculate(signals, out)
             out.flush()
             os.fsync(descriptor)
         return wire.Calculated(compile_s=compiled_s - started_s, seconds=time.monotonic() - compiled_s)
@@ -97,17 +96,6 @@ def limit_memory(nbytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
 
 
-def cache_settings(state_dir: Path) -> str:
-    """The file that tells wasmtime to keep compiled modules below the state directory."""
-    folder = state_dir / "wasm-cache"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / "settings.toml"
-    partial = folder / f"settings.{os.getpid()}"
-    partial.write_text(f"[cache]\ndirectory = {json.dumps(str(folder / 'modules'))}\n")
-    partial.replace(path)
-    return str(path)
-
-
 def serve(sock: socket.socket) -> None:
     """Everything from the first message to the end of the process."""
     channel = Channel(sock, wire.ToIntake)
@@ -117,7 +105,7 @@ def serve(sock: socket.socket) -> None:
     configure = first.configure
     limit_memory(configure.memory_bytes + WORKING_BYTES)
     state_dir = Path(configure.state_dir)
-    intake = Intake(configure, Registry(state_dir), cache_settings(state_dir))
+    intake = Intake(configure, Registry(state_dir), calculator.cache_below(state_dir))
     requests: queue.SimpleQueue[wire.Calculate] = queue.SimpleQueue()
 
     def listen() -> None:
