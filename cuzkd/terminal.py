@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         )
 
     return "\n".join(
-        text.rstrip() for text in (line(head), "─" * (sum(widths) + 2 * len(widths) - 2), *map(line, rows))
+        text.rstrip() for text in (line(head), "-" * (sum(widths) + 2 * len(widths) - 2), *map(line, rows))
     )
 
 

@@ -1,7 +1,8 @@
 """The command line.
 
-Exit codes: 0 done · 1 the answer is no (proof invalid, job failed) · 2 input, files or settings are wrong ·
-3 no daemon answers, or it cannot take work now · 4 an error of cuzkd itself · 130 interrupted.
+Exit codes: 0 done; 1 the answer is no (proof invalid, job failed); 2 input, files or settings are wrong;
+3 no daemon answers, or it cannot take work now, or nobody takes the answer; 4 an error of cuzkd itself;
+130 interrupted.
 
 Problem: people want one line that says what to change; scripts want a number.
 Design: each command is a function from parsed arguments to an exit code. It raises errors of cuzkd.errors;
@@ -12,15 +13,21 @@ run.
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import cuzkd
 from cuzkd.bench import commands as bench
 from cuzkd.cli import circuits, daemon, files, proofs, setup
-from cuzkd.cli.codes import DONE, INTERRUPTED, NOT_NOW, WRONG_INPUT, exit_code
+from cuzkd.cli.codes import INTERNAL, INTERRUPTED, NOT_NOW, WRONG_INPUT, exit_code
 from cuzkd.errors import CuzkdError
+
+# What a write to a stream fails of. The error holds no name then.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,25 +47,63 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line. Returns the exit code; errors for people are one line on standard error."""
-    args = parser().parse_args(argv)
+    _require_streams()
+    code: int = NOT_NOW  # for whoever stops reading before there is an answer
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
+        try:
+            args = parser().parse_args(argv)
+            code = args.run(args)
+        finally:
+            sys.stdout.flush()
         return code
     except CuzkdError as error:
-        print(f"cuzkd: {error}", file=sys.stderr)
+        _complain(str(error))
         return exit_code(error)
     except MemoryError as error:
-        print(f"cuzkd: out of memory: {error}", file=sys.stderr)
+        _complain(f"out of memory: {error}")
         return NOT_NOW
     except KeyboardInterrupt:
-        print("cuzkd: interrupted", file=sys.stderr)
+        _complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # `cuzkd ... | head`: whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        _forget_output()
+        return code
     except OSError as error:
-        if error.filename is None:  # of no file that somebody could have named
-            raise
-        print(f"cuzkd: {error.filename}: {error.strerror}", file=sys.stderr)
-        return WRONG_INPUT
+        if error.filename is not None:
+            _complain(f"{error.filename}: {error.strerror}")
+            return WRONG_INPUT
+        _forget_output()
+        if error.errno in UNWRITABLE:
+            _complain(f"output cannot be written: {error.strerror}")
+            return NOT_NOW
+        traceback.print_exc()
+        return INTERNAL
+    except Exception:  # a fault of ours: Python's own exit code would say that the answer is no
+        traceback.print_exc()
+        return INTERNAL
+
+
+def _complain(text: str) -> None:
+    try:
+        print(f"cuzkd: {text}", file=sys.stderr, flush=True)
+    except OSError:  # the code still says it
+        _forget_output()
+
+
+def _require_streams() -> None:
+    """Output is there though somebody closed it, and takes every character, whatever its encoding."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
+
+
+def _forget_output() -> None:
+    """What could not be written is thrown away: Python would fail of it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

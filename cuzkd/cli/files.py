@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cuzkd import terminal
+from cuzkd.cli import outputs
 from cuzkd.cli.codes import DONE, WRONG_INPUT
 from cuzkd.errors import InvalidInput
-from cuzkd.formats.files import written_whole
 
 if TYPE_CHECKING:
     from cuzkd.circuits.findings import Fact, Findings
@@ -64,13 +64,9 @@ def _fact(value: Fact) -> str:
 
 def _export(args: argparse.Namespace) -> int:
     data = EXPORTS[args.to](args)
-    if args.out is None:
-        if isinstance(data, bytes):
-            raise InvalidInput(f"--to {args.to} is not text: expected --out FILE")
-        print(data)
-    else:
-        with written_whole(args.out) as file:
-            file.write(data if isinstance(data, bytes) else data.encode())
+    if args.out is None and isinstance(data, bytes):
+        raise InvalidInput(f"--to {args.to} is not text: expected --out FILE, or --out - for standard output")
+    outputs.write(data, args.out, [args.file, *([args.public] if args.public else [])], args.force)
     return DONE
 
 
@@ -137,5 +133,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     command.add_argument("--public", type=Path, metavar="FILE", help="public.json, for calldata")
     command.add_argument("--curve", choices=("bn254", "bls12_381"), help="of a proof (default: as it says)")
-    command.add_argument("--out", type=Path, metavar="FILE", help="(default: standard output, if it is text)")
+    command.add_argument(
+        "--out", type=Path, metavar="FILE", help="- is standard output (the default for what is text)"
+    )
+    command.add_argument("--force", action="store_true", help="overwrite a file that is there")
     command.set_defaults(run=_export)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from cuzkd import terminal
+from cuzkd.cli import outputs
 from cuzkd.cli.codes import DONE
-from cuzkd.errors import AlreadyExists, InvalidInput
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import ProvingKey, StreamedKey
 
@@ -34,7 +34,7 @@ def _setup(args: argparse.Namespace) -> int:
     from cuzkd.groth16 import setup
 
     key_path: Path = args.zkey or args.params
-    _require_free([key_path, *([args.vkey] if args.vkey else [])], args.r1cs, args.force)
+    outputs.require_free([key_path, *([args.vkey] if args.vkey else [])], [args.r1cs], args.force)
     begin = time.monotonic()
     constraints = r1cs.read(args.r1cs)
     print(f"cuzkd: {setup.DEVELOPMENT}: {WARNING}", file=sys.stderr)
@@ -47,26 +47,13 @@ def _setup(args: argparse.Namespace) -> int:
     if args.vkey:
         with files.written_whole(args.vkey) as file:
             file.write(snarkjs.vkey_to_json(key.vk, with_pairing=True).encode())
+    size = terminal.counted(constraints.n_constraints, "constraint")
     print(
-        f"{key_path}: {setup.DEVELOPMENT}, {constraints.curve}, {constraints.n_constraints:,} constraints, "
-        f"{terminal.byte_count(key_path.stat().st_size)}, digest {key.vk.digest()[:16]}, "
+        f"{key_path}: {setup.DEVELOPMENT}, {constraints.curve}, {size}, "
+        f"{terminal.byte_count(key_path.stat().st_size)}, verifying key digest {key.vk.digest()[:16]}, "
         f"{time.monotonic() - begin:.1f} s"
     )
     return DONE
-
-
-def _require_free(outputs: list[Path], source: Path, force: bool) -> None:
-    """Before the work: each output is a file of its own, in a folder that is there, and nobody has it yet."""
-    places = [path.resolve() for path in (source, *outputs)]
-    for i, path in enumerate(outputs, 1):
-        if places[i] in places[:i]:
-            raise InvalidInput(f"{path}: named twice: files read and written must differ")
-        if not path.parent.is_dir():
-            raise InvalidInput(f"{path}: there is no folder {path.parent}")
-        if path.exists() and not (force and path.is_file()):
-            raise AlreadyExists(
-                f"{path}: is there already" + (": --force overwrites it" if path.is_file() else "")
-            )
 
 
 @contextmanager

@@ -105,25 +105,40 @@ class MappedFile:
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write to. It gets its name when all has been written and is on the disk; after an exception nothing
-    is left of it.
+    is left of it. A link stays one: what it leads to is written. Raises InvalidInput where there is no folder for it,
+    or something that is no file; OSError, naming `path`, where it cannot be written.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
+    target = _place(Path(path))
+    partial = target.with_name(target.name + ".part")
     try:
         with open(partial, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
+        os.replace(partial, target)
+    except BaseException as error:
         with suppress(OSError):
             partial.unlink()
+        if isinstance(error, OSError) and error.filename in (None, partial, str(partial)):
+            error.filename = str(path)  # a full disk has no name, and the partial file's is ours alone
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+def _place(path: Path) -> Path:
+    """Where a file of that name goes: nothing but a regular file may be there."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InvalidInput(f"{path}: is a folder, expected the name of a file")
+    if target.exists() and not target.is_file():
+        raise InvalidInput(f"{path}: is no regular file: it would be replaced by one")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{path}: there is no folder {target.parent}")
+    return target
 
 
 def _open(path: Path) -> tuple[int, int]:
