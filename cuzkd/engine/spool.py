@@ -21,6 +21,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Collection, Iterator, Sequence
@@ -30,6 +31,8 @@ from cuzkd.engine.job import SpoolFile
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound
 
 COPY_BYTES = 1 << 20
+MAX_PATH = 4096  # characters: Linux opens no longer one
+SHOWN = 80  # characters of a path in a message
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: a pipe that nobody writes to must not hold us before we know that it is no regular file.
@@ -49,12 +52,15 @@ class Spool:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def sweep(self, named: Collection[str] = ()) -> int:
-        """Remove every file whose path is not in `named`; returns how many. For the start, before any is
-        made.
+        """Remove whatever is there and whose path is not in `named`, links themselves, not what they lead to; returns
+        how many. For the start, before any is made.
         """
-        stale = [entry.path for entry in os.scandir(self.directory) if entry.path not in named]
-        for path in stale:
-            os.unlink(path)
+        stale = [entry for entry in os.scandir(self.directory) if entry.path not in named]
+        for entry in stale:
+            if entry.is_dir(follow_symlinks=False):  # not ours, but so is nothing else here
+                shutil.rmtree(entry)
+            else:
+                os.unlink(entry)
         return len(stale)
 
     def digest(self, data: bytes) -> bytes:
@@ -127,7 +133,7 @@ class Spool:
                 descriptors.append(os.open(part, _OPEN_FOLDER, dir_fd=descriptors[-1]))
             descriptors.append(os.open(parts[-1], _OPEN_FILE, dir_fd=descriptors[-1]))
             if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
-                raise InvalidInput(f"server path {path}: not a regular file")
+                raise InvalidInput(f"{_shown(path)}: not a regular file")
         except OSError as error:
             _close(descriptors)
             raise _path_error(path, error) from None
@@ -141,16 +147,18 @@ class Spool:
 
     def _split(self, path: str) -> tuple[Path, list[str]]:
         """The allowed folder that a path is beneath, and the names that lead from there to the file."""
+        if len(path) > MAX_PATH:
+            raise InvalidInput(f"{_shown(path)}: {len(path)} characters, at most {MAX_PATH} are allowed")
         names = path.split("/")
         if not path.startswith("/") or "\0" in path or ".." in names:
-            raise InvalidInput(f"server path {path!r}: expected an absolute path without '..'")
+            raise InvalidInput(f"{_shown(path)}: expected an absolute path without '..'")
         names = [name for name in names if name not in ("", ".")]
         for folder in self.folders:
             above = list(folder.parts[1:])
             if names[: len(above)] == above and len(names) > len(above):
                 return folder, names[len(above) :]
         allowed = ", ".join(map(str, self.folders)) or "none"
-        raise InvalidInput(f"server path {path}: not beneath an allowed folder ({allowed})")
+        raise InvalidInput(f"{_shown(path)}: not beneath an allowed folder ({allowed})")
 
 
 class Incoming:
@@ -208,12 +216,17 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptors.pop())
 
 
+def _shown(path: str) -> str:
+    """A client's path, in a message: no longer than a line, nothing in it that a terminal obeys."""
+    return f"server path {path[:SHOWN]!r}{'...' if len(path) > SHOWN else ''}"
+
+
 def _path_error(path: str, error: OSError) -> CuzkdError:
     if error.errno == errno.ENOENT:
-        return NotFound(f"server path {path}: does not exist")
+        return NotFound(f"{_shown(path)}: does not exist")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return InvalidInput(f"server path {path}: leads through a link or something that is no folder")
-    return InvalidInput(f"server path {path}: cannot be opened: {os.strerror(error.errno or 0)}")
+        return InvalidInput(f"{_shown(path)}: leads through a link or something that is no folder")
+    return InvalidInput(f"{_shown(path)}: cannot be opened: {os.strerror(error.errno or 0)}")
 
 
 @contextlib.contextmanager

@@ -2,10 +2,10 @@
 
 Problem: handlers should read like sentences, and no exception, of whatever kind, may reach a client raw.
 Design: handlers raise. `Statuses` is the one place that turns errors into gRPC statuses: ours by their class,
-with their code in the trailing metadata (`cuzkd-code`); anything else becomes INTERNAL with a reference that
-the log also has, and no text. `Tokens` compares the bearer token. `LargeMessages` reads a unary request
-itself, as a stream of one message (the same on the wire), because only so can it wait for a byte permit
-before the message is read.
+with their code in the trailing metadata (`cuzkd-code`) and their text cut to what metadata holds; anything else
+becomes INTERNAL with a reference that the log also has, and no text. `Tokens` compares the bearer token.
+`LargeMessages` reads a unary request itself, as a stream of one message (the same on the wire), because only so
+can it wait for a byte permit before the message is read.
 Life of data: a call passes Statuses, Tokens, LargeMessages, the handler, and comes back the same way.
 """
 
@@ -27,8 +27,19 @@ log = structlog.get_logger()
 
 CODE_KEY = "cuzkd-code"  # trailing metadata
 READ_TIMEOUT_S = 120.0
+# A message travels in the trailing metadata, where a byte may become three ("%25"). gRPC takes 8 KiB of metadata
+# in all; the client of a longer message would get another status, without our code.
+MAX_MESSAGE_BYTES = 2048
 
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]]
+
+
+def cut(message: str) -> str:
+    """At most MAX_MESSAGE_BYTES of a message, and a word where that is not all of it; always valid UTF-8."""
+    data = message.encode("utf-8", "backslashreplace")
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return data.decode()
+    return data[:MAX_MESSAGE_BYTES].decode("utf-8", "ignore") + " ... (cut)"
 
 
 def rewrap(handler: grpc.RpcMethodHandler, unary: Callable[..., Any], stream: Callable[..., Any]) -> Any:
@@ -92,8 +103,8 @@ class Statuses(grpc.aio.ServerInterceptor):
 
     async def _abort(self, error: Exception, method: str, context: Any) -> None:
         if isinstance(error, CuzkdError):
-            log.info("call_refused", method=method, code=error.code, message=str(error))
-            code, message, word = grpc.StatusCode[error.status], str(error), error.code
+            code, message, word = grpc.StatusCode[error.status], cut(str(error)), error.code
+            log.info("call_refused", method=method, code=word, message=message)
         else:
             reference = uuid.uuid4().hex[:12]
             log.error("call_broken", method=method, reference=reference, exc_info=error)

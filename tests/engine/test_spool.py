@@ -99,6 +99,26 @@ def test_sweep_spares_what_is_named(spool):
     assert [str(path) for path in files(spool)] == [kept.path]
 
 
+def test_sweep_takes_whatever_is_there_and_follows_nothing(spool, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"x")
+    (spool.directory / "folder" / "deep").mkdir(parents=True)
+    (spool.directory / "folder" / "link").symlink_to(outside)
+    (spool.directory / "link").symlink_to(outside)
+    (spool.directory / "dangling").symlink_to("nowhere")
+    os.mkfifo(spool.directory / "pipe")
+    assert spool.sweep() == 4 and files(spool) == []
+    assert (outside / "precious").read_bytes() == b"x"
+
+
+def test_a_path_is_shown_in_a_line_without_what_a_terminal_obeys(spool, allowed):
+    for path in (f"{allowed}/" + "\x1b[31m" * 700, f"/{'x' * 4090}", "/" * (1 << 20), "a" * 5000):
+        with pytest.raises(InvalidInput) as caught:
+            spool.copy(path)
+        assert len(str(caught.value)) < 500 and "\x1b" not in str(caught.value)
+
+
 def test_paths_beneath_an_allowed_folder_are_copied(spool, allowed):
     source = allowed / "deep" / "er" / "w"
     file = spool.copy(f"{allowed}//deep/./er/w")

@@ -4,6 +4,7 @@ import threading
 
 import grpc
 import pytest
+import structlog.testing
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from service.servers import MIB, client_of, raw, serving, wait_until
@@ -241,6 +242,47 @@ def test_a_stray_exception_says_nothing_and_harms_nothing(tmp_path):
             status, code, message = refused(call)
             assert (status, code) == ("INTERNAL", "internal") and "12345" not in message and "log" in message
         assert wait_until(lambda: health(channel) == "SERVING")
+
+
+class Wordy(rpc.ProvingEngineServicer):
+    def __init__(self, text):
+        self.text = text
+
+    async def GetMetrics(self, request, context):
+        raise errors.NotFound(self.text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 9000, "%" * 9000, "\u20ac" * 9000, "\U0001f600%\n" * MIB, "\ud800" * 9000]
+)
+def test_a_long_message_is_cut_and_its_code_arrives(tmp_path, text):
+    """What metadata cannot hold, or encode, would come as another status, without a code."""
+    with (
+        structlog.testing.capture_logs() as logged,
+        serving(tmp_path, servicer=Wordy(text)) as server,
+        raw(server) as (_, stub),
+    ):
+        status, code, message = refused(lambda: stub.GetMetrics(pb.GetMetricsRequest()))
+    assert (status, code) == ("NOT_FOUND", "not_found")
+    assert (
+        message.endswith("... (cut)")
+        and message[0] in (text[0], "\\")
+        and 2000 < len(message.encode()) < 2100
+    )
+    assert [line["message"] for line in logged if line["event"] == "call_refused"] == [message]
+
+
+@pytest.mark.parametrize("length", [5000, 8 * MIB])
+@pytest.mark.parametrize("character", ["a", "/", "%"])
+def test_a_long_server_path_is_refused_in_a_few_words(server, character, length):
+    request = pb.SubmitProofRequest(
+        circuit_id="square", partitions=[pb.Partition(server_path="/" + character * length)]
+    )
+    with structlog.testing.capture_logs() as logged, raw(server) as (_, stub):
+        status, code, message = refused(lambda: stub.SubmitProof(request))
+    assert (status, code) == ("INVALID_ARGUMENT", "invalid_input")
+    assert f"{length + 1} characters, at most 4096" in message and len(message) < 200
+    assert all(len(str(line)) < 500 for line in logged)
 
 
 def test_a_message_above_the_limit_is_refused_by_name(tmp_path):
