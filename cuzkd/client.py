@@ -185,7 +185,7 @@ def _size(payload: Path | bytes, what: str = "witness") -> int:
     try:
         status = payload.stat()
     except OSError as error:
-        raise InvalidInput(f"{what} cannot be read: {error}") from None
+        raise InvalidInput(f"{what} {payload}: cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode):
         raise InvalidInput(f"{what} {payload}: is not a regular file")
     return status.st_size

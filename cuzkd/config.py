@@ -87,6 +87,13 @@ def path(value: Any) -> Path | None:
     return Path(text(value)).expanduser() if text(value) else None
 
 
+def folder(value: Any) -> Path:
+    """A path that is there to be named."""
+    if (found := path(value)) is None:
+        raise ValueError("expected a folder, got empty text")
+    return found
+
+
 def paths(value: Any) -> tuple[Path, ...]:
     if not isinstance(value, list):
         raise ValueError(f"expected a list of folders, got {value!r}")
@@ -103,7 +110,7 @@ def setting(parse: Callable[[Any], Any], default: Any) -> Any:
 @dataclass(frozen=True)
 class Daemon:
     listen: str = setting(text, "unix:///run/cuzkd/cuzkd.sock")
-    state_dir: Path = setting(path, Path("/var/lib/cuzkd"))
+    state_dir: Path = setting(folder, Path("/var/lib/cuzkd"))
     metrics: str = setting(text, "")  # HOST:PORT of /metrics and /status; empty = off
     drain_s: float = setting(span, 60.0)  # how long running jobs may go on after the first SIGTERM
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info")

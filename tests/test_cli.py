@@ -14,6 +14,7 @@ from cuzkd.client import Client
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 MERKLE = VECTORS / "merkle_1k"
+PROOF = MERKLE / "proof.json"
 
 
 def run(capsys, *argv):
@@ -131,6 +132,52 @@ def test_usage_errors_are_argparse_s(capsys):
             cli.main(argv)
         assert caught.value.code == 2
         assert "usage: cuzkd" in capsys.readouterr().err
+
+
+def test_settings_on_the_command_line_that_mean_nothing(capsys, tmp_path):
+    code, _, err = run(capsys, "serve", "--state-dir", "", "--listen", f"unix://{tmp_path}/s")
+    assert code == 2 and "daemon.state_dir: expected a folder" in err and err.count("\n") == 1
+    for metrics in ("foo", "unix:///x", ":1", "host:"):
+        with pytest.raises(SystemExit):
+            cli.main(["serve", "--metrics", metrics])
+        assert "--metrics: expected HOST:PORT" in capsys.readouterr().err
+
+
+def test_help_tells_defaults(capsys):
+    for argv, told in (
+        (["serve"], ["cuzkd.sock", "(default: info)", "who computes (default: auto"]),
+        (["status"], ["default: unix:///run/cuzkd/cuzkd.sock"]),
+        (["demo"], ["who computes"]),
+        (["bench", "prove"], ["4,096 65,536", "who computes"]),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main([*argv, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        assert all(words in text for words in told), text
+
+
+def test_files_that_a_daemon_cannot_be_reached_with(capsys, tmp_path):
+    address = ["--address", f"unix://{tmp_path}/none.sock"]
+    for argv, says in (
+        (["--ca", tmp_path / "ca", "--token-file", tmp_path / "t"], f"--ca {tmp_path}/ca: No such file"),
+        (["--ca", PROOF, "--token-file", tmp_path / "t"], f"--token-file {tmp_path}/t: No such file"),
+    ):
+        code, _, err = run(capsys, "status", *address, *argv)
+        assert code == 2 and says in err and "Errno" not in err
+    argv = ["prove", "x", *address, "--witness", MERKLE / "circuit.wtns", "--out", PROOF]
+    code, _, err = run(capsys, *argv)
+    assert code == 2 and f"--out {PROOF}: is a file, expected a folder" in err
+
+
+def test_a_partition_is_called_by_its_file():
+    from cuzkd.cli import proofs
+
+    files = [Path("good.wtns"), Path("bad.wtns")]
+    for number, expected in ((1, "partition 1 (bad.wtns): no"), (7, "partition 7: no")):
+        with pytest.raises(errors.InvalidWitness) as caught, proofs._files_named(files):
+            raise errors.InvalidWitness(f"job x: partition {number}: no")
+        assert str(caught.value) == f"job x: {expected}"
+    assert proofs._where("cpu", "cpu") == "cpu" and proofs._where("cuda", "0") == "cuda 0"
 
 
 def test_every_error_class_has_a_code():

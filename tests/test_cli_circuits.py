@@ -43,14 +43,20 @@ def test_one_constraint_is_one(run):
 
 
 def test_every_kind_of_key_is_listed_as_what_it_is(run, files):
-    assert run("add", "plain", "--zkey", files / "c.zkey")[0] == 0
+    code, plain, _ = run("add", "plain", "--zkey", files / "c.zkey")
+    assert code == 0
     code, out, _ = run("add", "full", "--zkey", files / "c.zkey", "--r1cs", files / "c.r1cs")
     assert code == 0 and "witnesses checked row by row" in out
     assert run("add", "bell", "--params", files / "c.params", "--r1cs", files / "c.r1cs")[0] == 0
     code, out, err = run("list")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split() for line in out.splitlines()[2:]}
-    assert "derived" in rows["plain"] and "checked" in rows["full"] and "checked" in rows["bell"]
+    assert (
+        "C derived: proofs alone checked" in plain
+        and "derived" in rows["plain"]
+        and "checked" in rows["full"]
+        and "checked" in rows["bell"]
+    )
     assert all("12" in row and "yes" in row for row in rows.values())  # just written: in memory
 
 
@@ -62,6 +68,46 @@ def test_files_that_do_not_go_together(run, files, capsys):
             run(*argv)
         assert left.value.code == 2
     capsys.readouterr()
+
+
+def test_a_key_under_the_wrong_flag(run, files):
+    zkey_file, params, rows = (files / f"c.{kind}" for kind in ("zkey", "params", "r1cs"))
+    for argv, says in (
+        (["--zkey", params], "found a proving key of bellman (.params): use --params"),
+        (["--params", zkey_file, "--r1cs", rows], "found a proving key of snarkjs (.zkey): use --zkey"),
+        (["--zkey", zkey_file, "--r1cs", params], "found a proving key of bellman (.params): use --params"),
+        (["--zkey", zkey_file, "--wasm", rows], "found a constraint system (.r1cs): use --r1cs"),
+        (["--zkey", zkey_file, "--vkey", NOPUB / "proof.json"], "expected a verification key, found a proof"),
+    ):
+        code, out, err = run("add", "x", *argv)
+        assert (code, out) == (2, "") and says in err and err.count("\n") == 1
+
+
+def test_a_state_directory_that_is_not_there_is_not_empty(run, tmp_path, capsys):
+    for argv in (["list"], ["check", "--all"]):
+        code, out, err = run(*argv)
+        assert (code, out) == (2, "") and f"{tmp_path / 'state'}: there is no such folder" in err
+    (tmp_path / "state").mkdir()
+    assert run("list")[0] == 0
+    assert run("check", "--all") == (0, "no circuits\n", "")
+    with pytest.raises(SystemExit):
+        cli.main(["circuits", "list", "--state-dir", ""])
+    assert "expected a folder" in capsys.readouterr().err
+
+
+def test_a_key_that_is_not_as_long_as_it_was_is_listed_as_a_problem(run, tmp_path):
+    for name in ("a", "b", "c"):
+        run("add", name, "--zkey", NOPUB / "circuit.zkey")
+    home = tmp_path / "state" / "circuits"
+    (home / "a" / "key.bin").unlink()
+    (home / "b" / "key.bin").write_bytes(b"short")
+    code, out, err = run("list")
+    assert code == 2 and [line.split()[0] for line in out.splitlines()[2:]] == ["c"]
+    assert [line.split(":")[1].strip() for line in err.splitlines()] == ["a", "b"]
+    assert err.count("remove the circuit and add it again") == 2
+    for name in ("a", "b"):
+        code, _, err = run("check", name)
+        assert code == 2 and err.count("remove the circuit and add it again") == 1
 
 
 def test_checking(run, tmp_path):

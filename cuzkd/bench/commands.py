@@ -47,7 +47,7 @@ def prove(args: argparse.Namespace) -> int:
         witness=args.witness,
         fixtures=args.fixtures,
         curve=args.curve,
-        sizes=tuple(args.sizes or prove.SIZES),
+        sizes=tuple(args.sizes),
         rounds=args.rounds,
         stream=args.stream,
         compare=not args.no_compare,
@@ -207,7 +207,9 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     ):
         command = kinds.add_parser(work.__name__, help=says)
         arguments(command)
-        command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
+        command.add_argument(
+            "--backend", choices=("auto", "cpu", "cuda"), default="auto", help=f"who computes {DEFAULT}"
+        )
         command.add_argument("--json", type=Path, metavar="FILE", help="the numbers")
         command.add_argument("--markdown", type=Path, metavar="FILE", help="a section for RESULTS.md")
         command.set_defaults(run=work)
@@ -248,7 +250,12 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
         "--fixtures", type=Path, metavar="DIR", help="every .zkey in it that has a .wtns beside it"
     )
     command.add_argument(
-        "--sizes", type=positive, nargs="+", metavar="N", help="constraints of synthetic circuits"
+        "--sizes",
+        type=positive,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="constraints of synthetic circuits, 1,024 up (default: 4,096 65,536)",
     )
     command.add_argument("--curve", choices=CURVES, default="bls12_381", help=f"of those {DEFAULT}")
     _number(command, "--rounds", positive, 9, "proofs alone, at least 2")

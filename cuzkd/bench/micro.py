@@ -128,12 +128,12 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     """Every part, curve and size. Raises InvalidInput for options that mean nothing."""
     parts = options.parts or tuple(PARTS)
     if unknown := [part for part in parts if part not in PARTS]:
-        raise InvalidInput(f"parts: expected some of {', '.join(PARTS)}, got {', '.join(unknown)}")
+        raise InvalidInput(f"--parts: expected some of {', '.join(PARTS)}, got {', '.join(unknown)}")
     if options.rounds < MIN_ROUNDS:
-        raise InvalidInput(f"rounds: expected at least {MIN_ROUNDS}, got {options.rounds}")
+        raise InvalidInput(f"--rounds: expected at least {MIN_ROUNDS}, got {options.rounds}")
     log_sizes = options.log_sizes or (DEVICE_SIZES if backend.name == "cuda" else HOST_SIZES)
     if not all(0 <= k <= LARGEST for k in log_sizes):
-        raise InvalidInput(f"log sizes: expected 0 to {LARGEST}, got {' '.join(map(str, log_sizes))}")
+        raise InvalidInput(f"--log-sizes: expected 0 to {LARGEST}, got {' '.join(map(str, log_sizes))}")
     cells: list[Cell] = []
     for curve in options.curves:
         bench = trials.of(backend)  # another one's points go with it
@@ -145,6 +145,8 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     report.notes = [f"Medians of up to {options.rounds}, in brackets the best. Time: {bench.how}."]
     if "sums" in parts:
         report.notes.append("Scalars: random, all of 254 or 255 bits; bits, 0 or 1.")
+    if "rows" in parts and not any(cell.part == "rows" for cell in cells):
+        report.notes.append(f"Rows: none measured: the circuit has {MIN_CONSTRAINTS:,} constraints at least.")
     if backend.name == "cuda" and "fields" in parts:
         report.notes.append("Products on a device read two operands from its memory and write one.")
     report.numbers = {

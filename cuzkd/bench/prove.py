@@ -29,6 +29,7 @@ from cuzkd.bench.report import GIB, Report, Table
 from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Provable
 from cuzkd.circuits.registry import Registry
+from cuzkd.circuits.synthetic import MIN_CONSTRAINTS
 from cuzkd.engine.job import PHASES
 from cuzkd.errors import InvalidInput
 from cuzkd.formats import bellman, r1cs, zkey
@@ -44,7 +45,7 @@ SIZES = (1 << 12, 1 << 16)
 @dataclass(frozen=True)
 class Options:
     """What is proved: `fixtures`; `zkey`, bellman's `params` with their `r1cs`, or `circuit` of `state_dir`, with a
-    `witness`; or synthetic `sizes` on `curve`.
+    `witness`; or synthetic `sizes` on `curve` (none for those of SIZES).
 
     rounds: proofs alone. stream: proofs in flight together. compare: with groth16py, where that can be.
     """
@@ -57,7 +58,7 @@ class Options:
     witness: Path | None = None
     fixtures: Path | None = None
     curve: str = "bls12_381"
-    sizes: tuple[int, ...] = SIZES
+    sizes: tuple[int, ...] = ()
     rounds: int = 9
     stream: int = 6
     compare: bool = True
@@ -129,12 +130,37 @@ def _zkey_source(name: str, key: Path, witness: Path) -> Source:
     return Source(name, partial(_from_file, name, partial(_open_zkey, key), witness), (key, witness))
 
 
+# What goes with what, by the names of options.
+BELONGS = {"witness": ("zkey", "params", "circuit"), "r1cs": ("params",), "state_dir": ("circuit",)}
+
+
+def _require_sense(options: Options) -> None:
+    """Raises InvalidInput for options that would be forgotten, or are too small."""
+
+    def flag(name: str) -> str:
+        return "--" + name.replace("_", "-")
+
+    for name, owners in BELONGS.items():
+        if getattr(options, name) is not None and all(getattr(options, owner) is None for owner in owners):
+            raise InvalidInput(f"{flag(name)}: expected with {' or '.join(map(flag, owners))}")
+    keys = [name for name in ("zkey", "params", "circuit", "fixtures") if getattr(options, name) is not None]
+    if options.sizes and keys:
+        raise InvalidInput(f"--sizes: are of synthetic circuits, expected without {flag(keys[0])}")
+    if min(options.sizes, default=MIN_CONSTRAINTS) < MIN_CONSTRAINTS:
+        raise InvalidInput(f"--sizes: expected at least {MIN_CONSTRAINTS}, got {min(options.sizes)}")
+    if options.rounds < MIN_ROUNDS:
+        raise InvalidInput(f"--rounds: expected at least {MIN_ROUNDS}, got {options.rounds}")
+
+
 def sources(options: Options) -> list[Source]:
     """Raises InvalidInput where the options name nothing that could be proved, or more than one kind of it."""
+    _require_sense(options)
     given = [x for x in (options.zkey, options.params, options.circuit, options.fixtures) if x is not None]
     if len(given) > 1:
         raise InvalidInput("expected one of --zkey, --params, --circuit and --fixtures")
     if options.fixtures is not None:
+        if not options.fixtures.is_dir():
+            raise InvalidInput(f"--fixtures {options.fixtures}: there is no such folder")
         pairs = [(key, key.with_suffix(".wtns")) for key in sorted(options.fixtures.rglob("*.zkey"))]
         found = [_zkey_source(_name(key), key, witness) for key, witness in pairs if witness.exists()]
         if not found:
@@ -154,7 +180,7 @@ def sources(options: Options) -> list[Source]:
             raise InvalidInput("--state-dir: expected the one that the circuit was added to")
         open_key = partial(_open_circuit, options.state_dir, options.circuit)
         return [Source(options.circuit, partial(_from_file, options.circuit, open_key, options.witness))]
-    return [Source(f"synthetic {n:,}", partial(_synthetic, options.curve, n)) for n in options.sizes]
+    return [Source(f"synthetic {n:,}", partial(_synthetic, options.curve, n)) for n in options.sizes or SIZES]
 
 
 def _synthetic(curve: str, n: int, backend: Backend) -> AbstractContextManager[Provable]:
@@ -201,8 +227,6 @@ class Measured:
 
 def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Report:
     """Every source. Raises what opening and proving raise, DeviceFault for a proof that does not verify."""
-    if options.rounds < MIN_ROUNDS:
-        raise InvalidInput(f"rounds: expected at least {MIN_ROUNDS}, got {options.rounds}")
     other = rival.installed() if options.compare else None
     found = []
     for source in sources(options):
@@ -265,7 +289,7 @@ def _extent(record: Record) -> float:
 def _report(backend: Backend, options: Options, found: list[Measured]) -> Report:
     report = Report("prove", backend)
     compared = any(m.rival_s for m in found)
-    report.tables = [_proofs(found, options, compared), _phases(found)]
+    report.tables = [_proofs(found, options, compared), _circuits(found), *_phases(found)]
     checked = sum(len(m.each_s) + 1 + options.stream for m in found)
     report.notes = [
         "From the first phase's beginning to the last one's end, verification included; phases that run beside each "
@@ -285,40 +309,44 @@ def _report(backend: Backend, options: Options, found: list[Measured]) -> Report
 
 
 def _proofs(found: list[Measured], options: Options, compared: bool) -> Table:
-    head = [
-        "circuit",
-        "curve",
-        "constraints",
-        "domain",
-        "open, load, s",
-        "first, ms",
-        "proof, ms",
-        "quartiles",
-    ]
-    head += ["of it verify", "in a stream, ms", "host, GiB", "device, GiB"]
+    head = ["circuit", "first, ms", "proof, ms", "quartiles", "of it verify", "in a stream, ms"]
+    if compared:
+        head += ["groth16py, ms", "ratio"]
     rows = []
     for m in found:
         each = Spread.of(m.each_s)
-        row = [m.name, m.curve, f"{m.n_constraints:,}", f"2^{m.log_domain}"]
-        row += [", ".join(f"{m.made_s[part]:.2f}" for part in ("open", "load") if part in m.made_s) or "-"]
-        row += [f"{1e3 * m.first_s:.1f}", f"{1e3 * each.median:.1f}", each.quartiles()]
+        row = [m.name, f"{1e3 * m.first_s:.1f}", f"{1e3 * each.median:.1f}", each.quartiles()]
         row += [f"{1e3 * statistics.median(m.verify_s):.1f}", f"{1e3 * m.stream_s:.1f}"]
-        row += [f"{m.host_bytes / GIB:.2f}", f"{m.device_bytes / GIB:.2f}" if m.device_bytes else "-"]
-        if compared:
-            row += (
-                [f"{1e3 * statistics.median(m.rival_s):.1f}", f"{m.ratio:.2f}"] if m.rival_s else ["-", "-"]
-            )
+        if m.rival_s:
+            row += [f"{1e3 * statistics.median(m.rival_s):.1f}", f"{m.ratio:.2f}"]
+        elif compared:
+            row += ["-", "-"]
         rows.append(row)
-    if compared:
-        head += ["groth16py, ms", "ratio"]
     return Table(f"One proof, medians of {options.rounds}", head, rows)
 
 
-def _phases(found: list[Measured]) -> Table:
-    seen = {phase for m in found for record in m.phases_s for phase in record}
-    order = [phase for phase in PHASES if phase in seen] + sorted(seen.difference(PHASES))
+def _circuits(found: list[Measured]) -> Table:
+    head = ["circuit", "curve", "constraints", "domain", "open, load, s", "host, GiB", "device, GiB"]
     rows = []
     for m in found:
-        medians = (statistics.median(record.get(phase, 0.0) for record in m.phases_s) for phase in order)
-        rows.append([m.name, *(f"{1e3 * seconds:.2f}" for seconds in medians)])
-    return Table("Phases, ms, medians", ["circuit", *order], rows)
+        row = [m.name, m.curve, f"{m.n_constraints:,}", f"2^{m.log_domain}"]
+        row += [", ".join(f"{m.made_s[part]:.2f}" for part in ("open", "load") if part in m.made_s) or "-"]
+        row += [f"{m.host_bytes / GIB:.2f}", f"{m.device_bytes / GIB:.2f}" if m.device_bytes else "-"]
+        rows.append(row)
+    return Table("What was proved", head, rows)
+
+
+def _phases(found: list[Measured]) -> list[Table]:
+    """Sums apart from the others, or the table is wider than a terminal."""
+    seen = {phase for m in found for record in m.phases_s for phase in record}
+    order = [phase for phase in PHASES if phase in seen] + sorted(seen.difference(PHASES))
+    sums = [phase for phase in order if phase.startswith("msm_")]
+    others = [phase for phase in order if phase not in sums]
+    tables = []
+    for title, phases in (("Phases, ms, medians", others), ("Sums, ms, medians", sums)):
+        rows = []
+        for m in found:
+            medians = (statistics.median(record.get(phase, 0.0) for record in m.phases_s) for phase in phases)
+            rows.append([m.name, *(f"{1e3 * seconds:.2f}" for seconds in medians)])
+        tables.append(Table(title, ["circuit", *phases], rows))
+    return tables

@@ -147,10 +147,15 @@ def _look_at_proof(found: Findings, text: bytes, record: dict[str, Any], points:
 
 
 def _look_at_inputs(found: Findings, text: bytes) -> None:
-    """What a witness calculator is fed with: names and numbers of signals."""
+    """Any object of numbers may be what a witness calculator is fed with: names and numbers of signals, then."""
     widest = max(params.CURVES.values(), key=lambda curve: curve.r).name
-    signals = inputs.parse(text, widest)
-    found.kind = "inputs of a circuit (JSON)"
+    found.kind = "JSON object"
+    try:
+        signals = inputs.parse(text, widest)
+    except InvalidInput as error:
+        why = str(error).removeprefix("input JSON: ").removesuffix(f" (curve {widest})")
+        raise InvalidInput(f"{found.path}: nothing of snarkjs; and no inputs of a circuit: {why}") from None
+    found.kind = "JSON object; as inputs of a circuit"
     found.facts |= {
         "signals": len(signals),
         "values": sum(map(len, signals.values())) // inputs.N8,
@@ -194,7 +199,7 @@ def _look_at_folder(found: Findings, folder: Path) -> None:
         "coefficients": manifest.n_coefficients,
         "reduction": manifest.reduction,
         "roots of unity from": manifest.root_family,
-        "constraints are": manifest.constraint_check,
+        "C": manifest.constraint_check,
         "witness calculator": manifest.calculator or "none",
         "made from": manifest.source,
     }

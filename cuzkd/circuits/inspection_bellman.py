@@ -10,6 +10,9 @@ from cuzkd.circuits.inspection_circom import require_good
 from cuzkd.formats import bellman, bellman_points, bellman_vk
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import VerifyingKey
+from cuzkd.groth16.setup import DEVELOPMENT
+
+DEVELOPMENT_NOTE = f"cuzkd {DEVELOPMENT}\n".encode()  # what `cuzkd setup` writes behind the last list
 
 
 def look_at_params(found: Findings, file: RawFile, points: bool) -> None:
@@ -26,9 +29,17 @@ def look_at_params(found: Findings, file: RawFile, points: bool) -> None:
         "bytes after the last list": head.trailing_bytes,
         "contributions": "not listed" if head.transcript is None else head.transcript,
     }
+    if _ends_with_note(file, head.trailing_bytes):
+        found.warnings.append(f"INSECURE: the file says of itself that it is a {DEVELOPMENT}")
     for name, at in places.items() if points else ():
         _check(file, curve, name, at, head.counts[name])
         found.section(name)["checked"] = "on the curve, order r"
+
+
+def _ends_with_note(file: RawFile, nbytes: int) -> bool:
+    return (
+        nbytes == len(DEVELOPMENT_NOTE) and bytes(file.read(file.size - nbytes, nbytes)) == DEVELOPMENT_NOTE
+    )
 
 
 def _lists(found: Findings, file: RawFile, curve: str, at: int) -> dict[str, int]:

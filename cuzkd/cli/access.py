@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cuzkd import config
 from cuzkd.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,11 +28,18 @@ def _access(ca: Path | None, token_file: Path | None) -> Access | None:
         raise InvalidInput("--ca and --token-file belong together")
     try:
         return Access(ca.read_bytes(), token_file.read_text().strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"--ca, --token-file: {error}") from None
+    except OSError as error:
+        flag = "--ca" if error.filename == str(ca) else "--token-file"
+        raise InvalidInput(f"{flag} {error.filename}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"--token-file {token_file}: is no text") from None
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--address", required=True, help="the daemon's address: unix://PATH or HOST:PORT")
+    command.add_argument(
+        "--address",
+        default=config.Daemon().listen,
+        help="the daemon's address: unix://PATH or HOST:PORT (default: %(default)s)",
+    )
     command.add_argument("--ca", type=Path, help="its CA certificate, where it speaks TLS")
     command.add_argument("--token-file", type=Path, help="file with the bearer token, where it wants one")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cuzkd import terminal
+from cuzkd import config, terminal
 from cuzkd.cli import access
 from cuzkd.cli.codes import DONE, NOT_NOW
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from cuzkd import config
     from cuzkd.daemon import run
 
     flags: dict[str, dict[str, object]] = {"daemon": {}, "proving": {}}
@@ -75,6 +74,14 @@ def _demo(args: argparse.Namespace) -> int:
     )
 
 
+def _host_port(text: str) -> str:
+    """Empty means none. Whether one can listen there is the daemon's to say."""
+    host, _, port = text.rpartition(":")
+    if text and not (host and host != "unix" and port.isascii() and port.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, got {text!r}")
+    return text
+
+
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
@@ -85,10 +92,25 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser("serve", help="run the daemon")
     command.add_argument("--config", type=Path, help="settings (TOML); flags win over it")
     command.add_argument("--state-dir", help="circuits and waiting work (default: /var/lib/cuzkd)")
-    command.add_argument("--listen", metavar="ADDRESS", help="unix://PATH or HOST:PORT")
-    command.add_argument("--backend", choices=("auto", "cpu", "cuda", "reference"))
-    command.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /status there")
-    command.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    command.add_argument(
+        "--listen", metavar="ADDRESS", help=f"unix://PATH or HOST:PORT (default: {config.Daemon().listen})"
+    )
+    command.add_argument(
+        "--backend",
+        choices=config.BACKENDS,
+        help="who computes (default: auto: cuda where a device answers, else cpu)",
+    )
+    command.add_argument(
+        "--metrics",
+        type=_host_port,
+        metavar="HOST:PORT",
+        help="serve /metrics and /status there (default: nowhere)",
+    )
+    command.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="the least that is logged (default: info)",
+    )
     command.set_defaults(run=_serve)
 
     command = commands.add_parser("status", help="what a daemon is doing")
@@ -108,5 +130,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--curve", choices=("bn254", "bls12_381", "both"), default="both")
     command.add_argument("--partitions", type=_positive, default=4, metavar="N", help="proofs per curve")
     command.add_argument("--rounds", type=_positive, default=300, metavar="N", help="size of the circuit")
-    command.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument(
+        "--backend", choices=("auto", "cpu", "cuda"), default="auto", help="who computes (default: auto)"
+    )
     command.set_defaults(run=_demo)

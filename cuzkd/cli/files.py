@@ -21,17 +21,15 @@ if TYPE_CHECKING:
 def _inspect(args: argparse.Namespace) -> int:
     from cuzkd.circuits.inspection import inspect
 
-    if args.json:
-        all_found = [inspect(path, points=args.points) for path in args.files]
-        print(json.dumps([found.record() for found in all_found], indent=1))
-    else:
-        all_found = []
-        for number, path in enumerate(args.files):
-            all_found.append(inspect(path, points=args.points))
-            print("\n" * bool(number) + _text(all_found[-1]), flush=True)
-    for found in all_found:
+    all_found: list[Findings] = []
+    for path in args.files:
+        all_found.append(found := inspect(path, points=args.points))
+        if not args.json and (found.nbytes or found.facts):
+            print(("\n" if len(all_found) > 1 else "") + _text(found), flush=True)
         if found.problem:
             print(f"cuzkd: {found.problem}", file=sys.stderr)
+    if args.json:
+        print(json.dumps([found.record() for found in all_found], indent=1))
     return WRONG_INPUT if any(found.problem for found in all_found) else DONE
 
 
@@ -46,8 +44,8 @@ def _text(found: Findings) -> str:
         rows = [[_fact(row.get(name, "")) for name in head] for row in found.sections]
         parts.append(terminal.table(head, rows))
     parts += [f"WARNING: {warning}" for warning in found.warnings]
-    if found.problem:
-        parts.append(f"BROKEN OFF: {found.problem}")
+    if found.problem and (found.facts or found.sections):
+        parts.append("BROKEN OFF: the file is not good, and no more of it was read")
     return "\n\n".join(parts)
 
 
@@ -83,12 +81,12 @@ def _proof_as_json(args: argparse.Namespace) -> str:
 
 
 def _proof_as_call_data(args: argparse.Namespace) -> str:
-    from cuzkd.formats import kinds, snarkjs, solidity
+    from cuzkd.formats import kinds, solidity
 
     if args.public is None:
         raise InvalidInput("--to calldata: expected --public with the proof's public.json")
     proof = kinds.read_proof(args.file, args.curve)
-    return solidity.call_data(proof, snarkjs.read_publics(args.public, proof.curve))
+    return solidity.call_data(proof, kinds.read_publics(args.public, proof.curve))
 
 
 def _key_as_json(args: argparse.Namespace) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cuzkd import terminal
 from cuzkd.cli import access
 from cuzkd.cli.codes import DONE, NO
-from cuzkd.errors import InvalidInput
+from cuzkd.errors import CuzkdError, InvalidInput
 
 if TYPE_CHECKING:
     from cuzkd.client import Client
@@ -23,8 +26,9 @@ def _prove(args: argparse.Namespace) -> int:
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidInput(f"--out {args.out}: {error.strerror}") from None
-    with access.client(args) as client:
+        why = "is a file, expected a folder" if args.out.is_file() else error.strerror
+        raise InvalidInput(f"--out {args.out}: {why}") from None
+    with _files_named(args.witness or args.input), access.client(args) as client:
         curves = {circuit.circuit_id: circuit.curve for circuit in client.circuits()}
         job_id = client.submit(args.name, args.witness or (), inputs=args.input or ())
         _show_progress(client, job_id, len(args.witness or args.input))
@@ -34,10 +38,28 @@ def _prove(args: argparse.Namespace) -> int:
         _write_result(args.out, suffix, curves[args.name], result)
     device = answer.results[0]
     print(
-        f"{len(answer.results)} verified proof(s) in {answer.total_ms} ms "
-        f"on {device.backend} {device.device}: {args.out}"
+        f"{terminal.counted(len(answer.results), 'verified proof')} in {answer.total_ms} ms "
+        f"on {_where(device.backend, device.device)}: {args.out}"
     )
     return DONE
+
+
+def _where(backend: str, device: str) -> str:
+    return device if device.startswith(backend) else f"{backend} {device}"
+
+
+@contextmanager
+def _files_named(paths: Sequence[Path]) -> Iterator[None]:
+    """The daemon knows partitions by their numbers; people know them by their files."""
+
+    def named(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"{match[0]} ({paths[number]})" if number < len(paths) else match[0]
+
+    try:
+        yield
+    except CuzkdError as error:
+        raise type(error)(re.sub(r"\bpartition (\d+)(?=:)", named, str(error), count=1)) from error
 
 
 def _show_progress(client: Client, job_id: str, n_partitions: int) -> None:
@@ -53,21 +75,25 @@ def _show_progress(client: Client, job_id: str, n_partitions: int) -> None:
 
 
 def _write_result(folder: Path, suffix: str, curve: str, result: pb.PartitionResult) -> None:
-    from cuzkd.formats import proof_bytes, snarkjs
+    from cuzkd.formats import files, proof_bytes, snarkjs
 
     proof = proof_bytes.decode(curve, result.proof)
     publics = [int.from_bytes(value, "big") for value in result.public_inputs]
-    (folder / f"proof{suffix}.json").write_text(snarkjs.proof_to_json(proof))
-    (folder / f"public{suffix}.json").write_text(snarkjs.publics_to_json(publics))
+    for name, text in (
+        (f"proof{suffix}.json", snarkjs.proof_to_json(proof)),
+        (f"public{suffix}.json", snarkjs.publics_to_json(publics)),
+    ):
+        with files.written_whole(folder / name) as file:
+            file.write(text.encode())
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from cuzkd.formats import kinds, snarkjs
+    from cuzkd.formats import kinds
     from cuzkd.groth16 import verifier
 
     vk = kinds.read_vkey(args.vkey)
     proof = kinds.read_proof(args.proof, vk.curve)
-    publics = snarkjs.read_publics(args.public, vk.curve)
+    publics = kinds.read_publics(args.public, vk.curve)
     valid = verifier.verify(vk, proof, publics)
     print("valid" if valid else "INVALID: the proof does not prove this statement under this key")
     return DONE if valid else NO

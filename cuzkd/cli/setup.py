@@ -30,6 +30,7 @@ WARNING = (
 
 
 def _setup(args: argparse.Namespace) -> int:
+    from cuzkd.circuits.inspection_bellman import DEVELOPMENT_NOTE
     from cuzkd.formats import bellman, files, r1cs, snarkjs, zkey
     from cuzkd.groth16 import setup
 
@@ -43,7 +44,7 @@ def _setup(args: argparse.Namespace) -> int:
         if args.zkey:
             zkey.write(key_path, key)
         else:
-            bellman.write_params(key_path, key, trailing=f"cuzkd {setup.DEVELOPMENT}\n".encode())
+            bellman.write_params(key_path, key, trailing=DEVELOPMENT_NOTE)
     if args.vkey:
         with files.written_whole(args.vkey) as file:
             file.write(snarkjs.vkey_to_json(key.vk, with_pairing=True).encode())

@@ -79,6 +79,24 @@ def kind_of(file: RawFile) -> Kind:
     return Kind.PARAMS
 
 
+def kind_of_path(path: str | os.PathLike[str]) -> Kind:
+    """kind_of a file by name. Raises InvalidInput, MalformedFile where it cannot be read."""
+    return kind_of(RawFile(path))
+
+
+def json_kind(record: Any) -> str:
+    """What a JSON document of snarkjs wants to be, in words; "" for what is none of its."""
+    if isinstance(record, list):
+        return "public values"
+    known = {"pi_a": "a proof", "vk_alpha_1": "a verification key"}
+    return next((word for name, word in known.items() if isinstance(record, dict) and name in record), "")
+
+
+def _require_json(record: Any, wanted: str, path: str | os.PathLike[str]) -> None:
+    if (found := json_kind(record)) and found != wanted:
+        raise InvalidInput(f"{path}: expected {wanted}, found {found}")
+
+
 def _begins_with_point(file: RawFile, at: int) -> str | None:
     """The curve in whose G1 the bytes at `at` are a point, as bellman writes one."""
     for curve in params.CURVES:
@@ -110,10 +128,10 @@ def read_vkey(path: str | os.PathLike[str]) -> VerifyingKey:
     if kind is Kind.VK:
         return bellman_vk.read_vk(path)
     if kind is Kind.JSON:
-        return snarkjs.read_vkey(path)
-    raise InvalidInput(
-        f"{path}: expected a verification key, or a key that holds one, found {_article(kind)}"
-    )
+        text, record = snarkjs.load(path)
+        _require_json(record, "a verification key", path)
+        return snarkjs.vkey_from_json(text, str(path))
+    raise InvalidInput(f"{path}: expected a verification key, or a key that holds one, found {article(kind)}")
 
 
 def vk_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -127,7 +145,7 @@ def vk_bytes(path: str | os.PathLike[str]) -> bytes:
     if kind in (Kind.VK, Kind.PARAMS):
         return bytes(file.read(0, bellman_vk.read_head(file).nbytes))
     raise InvalidInput(
-        f"{path}: expected a .zkey, .params or .vk: a .vk holds beta_g1 and delta_g1; found {_article(kind)}"
+        f"{path}: expected a .zkey, .params or .vk: a .vk holds beta_g1 and delta_g1; found {article(kind)}"
     )
 
 
@@ -142,12 +160,22 @@ def read_proof(path: str | os.PathLike[str], curve: str | None = None) -> Proof:
     kind = kind_of(file)
     if kind is Kind.JSON:
         text, record = snarkjs.load(path)
+        _require_json(record, "a proof", path)
         return snarkjs.proof_from_json(text, str(path), curve or json_curve(text, record, str(path)))
     if kind is not Kind.PROOFS:
-        raise InvalidInput(f"{path}: expected a proof, found {_article(kind)}")
+        raise InvalidInput(f"{path}: expected a proof, found {article(kind)}")
     return proof_bytes.decode(
         curve or bytes_curve(file), bytes(file.read(0, min(file.size, MAX_PROOF_BYTES))), str(path)
     )
+
+
+def read_publics(path: str | os.PathLike[str], curve: str) -> list[int]:
+    """Public values, JSON of snarkjs. Raises as read_proof."""
+    if (kind := kind_of_path(path)) not in (Kind.JSON, Kind.UNKNOWN):
+        raise InvalidInput(f"{path}: expected public values, found {article(kind)}")
+    text, record = snarkjs.load(path)
+    _require_json(record, "public values", path)
+    return snarkjs.publics_from_json(text, str(path), curve)
 
 
 def bytes_curve(file: RawFile) -> str:
@@ -169,5 +197,6 @@ def json_curve(text: bytes, record: Any, where: str) -> str:
     return next(iter(params.CURVES))
 
 
-def _article(kind: Kind) -> str:
+def article(kind: Kind) -> str:
+    """In words for a sentence."""
     return {Kind.UNKNOWN: "nothing that cuzkd knows", Kind.JSON: "JSON"}.get(kind, f"a {kind}")

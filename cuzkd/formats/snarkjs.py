@@ -165,8 +165,10 @@ def _load(text: str | bytes, where: str) -> Any:
         if json_depth.is_deeper(text, MAX_DEPTH):
             raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
         return json.loads(text)
-    except ValueError as error:  # no UTF-8, no JSON, or a number of too many digits
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise MalformedFile(f"{where}: is not JSON: {error}") from error
+    except ValueError:  # Python's message is advice for programmers
+        raise MalformedFile(f"{where}: is not JSON of ours: a number has too many digits") from None
 
 
 def _kind(value: Any) -> str:

@@ -106,3 +106,10 @@ def test_a_size_without_the_part_has_a_dash():
 def test_options_that_mean_nothing(wrong, says):
     with pytest.raises(InvalidInput, match=says):
         micro.run(CpuBackend(), Options(**wrong), print)
+
+
+def test_rows_that_no_circuit_has_are_told():
+    report = micro.run(CpuBackend(), Options(("bn254",), (4, 8), ("rows",), 2), print)
+    assert report.tables == [] and "Rows: none measured" in report.text()
+    report = micro.run(CpuBackend(), Options(("bn254",), (10,), ("rows",), 2), print)
+    assert len(report.tables) == 1 and "none measured" not in report.text()

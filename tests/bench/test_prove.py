@@ -94,6 +94,28 @@ def test_the_command(capsys, tmp_path):
     assert "| edge_nopub | bn254 |" in (tmp_path / "section.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"witness": NOPUB / "circuit.wtns"}, "--witness: expected with --zkey or --params or --circuit"),
+        ({"r1cs": NOPUB / "circuit.r1cs"}, "--r1cs: expected with --params"),
+        ({"state_dir": NOPUB}, "--state-dir: expected with --circuit"),
+        ({"fixtures": NOPUB, "sizes": (1024,)}, "--sizes: .* without --fixtures"),
+        ({"fixtures": NOPUB / "nope"}, "--fixtures .*nope: there is no such folder"),
+        ({"sizes": (2048, 4)}, "--sizes: expected at least 1024, got 4"),
+        ({"rounds": 1}, "--rounds: expected at least 2, got 1"),
+    ],
+)
+def test_options_that_would_be_forgotten(given, says):
+    with pytest.raises(InvalidInput, match=says):
+        prove.sources(options(**given))
+
+
+def test_tables_fit_a_terminal():
+    report = prove.run(CpuBackend(), of_files(BLS), print)
+    assert max(len(line) for table in report.tables for line in table.text().splitlines()) <= 120
+
+
 # -- who is compared with ------------------------------------------------------------------------------------
 
 

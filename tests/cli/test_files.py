@@ -48,17 +48,34 @@ def test_inspect_shows_what_it_could_and_then_why_not(capsys, tmp_path):
     (tmp_path / "cut").write_bytes(SAPLING.read_bytes()[:5000])
     code, out, err = run(capsys, "inspect", tmp_path / "cut")
     assert code == 2 and "of these bytes there are" in out
-    assert out.rstrip().endswith(err.removeprefix("cuzkd: ").rstrip())
+    assert "BROKEN OFF" in out and "claims 8191 points" in err and "claims" not in out  # said once
+    code, out, err = run(capsys, "inspect", tmp_path / "nothing")
+    assert (code, out) == (2, "") and "cannot be opened" in err
 
 
 def test_inspect_warns(capsys, tmp_path):
     from cuzkd.circuits import builtin
-    from cuzkd.formats import zkey
+    from cuzkd.formats import r1cs, zkey
     from cuzkd.groth16 import setup
 
     zkey.write(tmp_path / "x", setup.setup(builtin.constraints("bn254", 3)))
     code, out, _ = run(capsys, "inspect", tmp_path / "x")
     assert code == 0 and "WARNING: INSECURE" in out
+    r1cs.write(tmp_path / "rows", builtin.constraints("bn254", 3))
+    assert run(capsys, "setup", "--r1cs", tmp_path / "rows", "--params", tmp_path / "y")[0] == 0
+    code, out, _ = run(capsys, "inspect", tmp_path / "y")
+    assert code == 0 and "WARNING: INSECURE" in out
+
+
+def test_inspect_claims_nothing_of_json_that_nobody_knows(capsys, tmp_path):
+    (tmp_path / "x").write_text('{"a": 1}')
+    code, out, err = run(capsys, "inspect", tmp_path / "x")
+    assert (code, err) == (0, "") and "JSON object; as inputs of a circuit" in out
+    (tmp_path / "x").write_text('{"a": 1.5}')
+    code, out, err = run(capsys, "inspect", tmp_path / "x")
+    assert (
+        code == 2 and "BROKEN" not in out and "no inputs of a circuit: signal a" in err and "bls" not in err
+    )
 
 
 # -- export --------------------------------------------------------------------------------------------------
@@ -102,7 +119,7 @@ def test_call_data(capsys):
         (MERKLE / "proof.json", "bytes", "--out"),
         (MERKLE / "vkey.json", "vk", "beta_g1"),
         (MERKLE / "circuit.wtns", "json", "found a witness"),
-        (MERKLE / "proof.json", "vkey", "missing: IC"),
+        (MERKLE / "proof.json", "vkey", "expected a verification key, found a proof"),
         (MERKLE / "nothing", "json", "cannot be opened"),
     ],
 )
@@ -142,3 +159,26 @@ def test_verify_with_a_key_of_another_curve(capsys, tmp_path):
     argv = ["--vkey", BLS / "circuit.zkey", "--proof", proof, "--public", BLS / "public.json"]
     code, out, err = run(capsys, "verify", *argv)
     assert (code, out) == (2, "") and "expected 192 bytes" in err
+
+
+@pytest.mark.parametrize(
+    ("vkey", "proof", "public", "says"),
+    [
+        ("vkey.json", "vkey.json", "public.json", "vkey.json: expected a proof, found a verification key"),
+        ("proof.json", "proof.json", "public.json", "proof.json: expected a verification key, found a proof"),
+        ("vkey.json", "public.json", "public.json", "public.json: expected a proof, found public values"),
+        ("vkey.json", "proof.json", "proof.json", "proof.json: expected public values, found a proof"),
+        ("vkey.json", "proof.json", "circuit.wtns", "circuit.wtns: expected public values, found a witness"),
+    ],
+)
+def test_files_mixed_up(capsys, vkey, proof, public, says):
+    argv = ["--vkey", MERKLE / vkey, "--proof", MERKLE / proof, "--public", MERKLE / public]
+    code, out, err = run(capsys, "verify", *argv)
+    assert (code, out) == (2, "") and says in err and err.count("\n") == 1
+
+
+def test_a_number_without_end_is_no_lesson_in_python(capsys, tmp_path):
+    (tmp_path / "x").write_text("[" + "9" * 100_000 + "]")
+    argv = ["--vkey", MERKLE / "vkey.json", "--proof", MERKLE / "proof.json", "--public", tmp_path / "x"]
+    code, _, err = run(capsys, "verify", *argv)
+    assert code == 2 and "too many digits" in err and "sys." not in err
