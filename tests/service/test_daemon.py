@@ -47,7 +47,7 @@ def test_prove_and_verify_from_the_command_line(running, world, tmp_path, capsys
         statement, out = world.real(name), tmp_path / name
         code = cli.main(["prove", name, "--witness", str(statement.witness), "--address", daemon.address,
                          "--out", str(out)])  # fmt: skip
-        assert code == 0 and "1 verified proof(s)" in capsys.readouterr().out
+        assert code == 0 and "1 verified proof in" in capsys.readouterr().out
         assert (out / "public.json").read_text() == (real.VECTORS / name / "public.json").read_text()
         files = ["--proof", str(out / "proof.json"), "--public", str(out / "public.json")]
         assert cli.main(["verify", "--vkey", str(real.VECTORS / name / "vkey.json"), *files]) == 0
@@ -58,7 +58,7 @@ def test_several_witnesses_are_one_job(running, world, tmp_path, capsys):
     paths = [str(world.chain("bn254", preimage).witness) for preimage in (1, 2, 3)]
     code = cli.main(["prove", "chain-bn254", "--witness", *paths[:2], "--witness", paths[2],
                      "--address", daemon.address, "--out", str(tmp_path)])  # fmt: skip
-    assert code == 0 and "3 verified proof(s)" in capsys.readouterr().out
+    assert code == 0 and "3 verified proofs in" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(f"proof_{i}.json" for i in range(3)), *(f"public_{i}.json" for i in range(3)),
     ]  # fmt: skip
