@@ -21,11 +21,12 @@ from typing import BinaryIO
 import wasmtime
 
 from cuzkd.circuits import calculator_sandbox as sandbox
+from cuzkd.circuits.calculator_child import Facts
 from cuzkd.circuits.calculator_circom1 import Circom1
 from cuzkd.circuits.calculator_circom2 import Circom2
 from cuzkd.circuits.calculator_sandbox import Box, Limits
 from cuzkd.circuits.inputs import Signals
-from cuzkd.errors import InvalidWitness, MalformedFile
+from cuzkd.errors import MalformedFile
 from cuzkd.formats import names, wtns
 
 MAX_WIRES = 1 << 28  # above every circuit: the number must fit into memory, and is bounded by nothing else
@@ -35,8 +36,7 @@ __all__ = ["Calculator", "Limits"]
 
 
 class Calculator:
-    """A compiled calculator. curve, n_wires: of the witnesses that it makes. n_inputs: values that it takes, None
-    where it does not say (circom 1). interface: e.g. "circom 2.2.3". imports: what it is given, e.g. "env.memory".
+    """A compiled calculator. facts: what it says of itself; curve, n_wires and n_inputs are of them.
 
     wasm: the module. limits: of one calculation. cache: settings of wasmtime's cache, "" for none. where: how errors
     name it. Raises MalformedFile when it is no circom calculator over a curve of ours, InvalidInput when asking it
@@ -60,27 +60,20 @@ class Calculator:
         with self._box() as box:
             run = self._kind(box, self._module)
             version, prime = run.version(), run.prime()
-            self.n_wires, self.n_inputs = run.n_wires(), run.n_inputs()
-        self.imports = tuple(f"{wanted.module}.{wanted.name}" for wanted in self._module.imports)
+            n_wires, n_inputs = run.n_wires(), run.n_inputs()
         if version[0] not in (1, 2):
             raise MalformedFile(f"{where}: made by circom {version[0]}, expected 1 or 2")
-        self.interface = "circom " + (".".join(map(str, version)) if version[0] > 1 else "1")
         curve = names.by_scalar_prime(prime)
         if curve is None:
             raise MalformedFile(
                 f"{where}: expected the prime r of {names.KNOWN}, found {prime or 'another size'}"
             )
-        self.curve = curve
-        if not 0 < self.n_wires <= MAX_WIRES:
-            raise MalformedFile(f"{where}: claims {self.n_wires} wires, expected 1 to {MAX_WIRES}")
-
-    def require_fits(self, name: str, curve: str, n_wires: int) -> None:
-        """Raise InvalidWitness unless its witnesses have the curve and the length of a circuit."""
-        if (self.curve, self.n_wires) != (curve, n_wires):
-            raise InvalidWitness(
-                f"{self._where}: expected {n_wires} wires over {curve} (circuit {name}), "
-                f"found {self.n_wires} over {self.curve}"
-            )
+        if not 0 < n_wires <= MAX_WIRES:
+            raise MalformedFile(f"{where}: claims {n_wires} wires, expected 1 to {MAX_WIRES}")
+        interface = "circom " + (".".join(map(str, version)) if version[0] > 1 else "1")
+        imports = tuple(f"{wanted.module}.{wanted.name}" for wanted in self._module.imports)
+        self.facts = Facts(where, interface, curve, n_wires, n_inputs, imports)
+        self.curve, self.n_wires, self.n_inputs = curve, n_wires, n_inputs
 
     def calculate(self, signals: Signals, out: BinaryIO) -> None:
         """Write the witness for these inputs as a whole .wtns file.

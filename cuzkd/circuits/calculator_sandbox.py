@@ -3,8 +3,9 @@
 Problem. A witness calculator is a program of somebody else's. It may loop for ever, grow without end, trap, ask for
 the world, or lie about what it exports. Design. wasmtime without WASI. A module may import exactly what its
 interface defines, by name and type, and must export what we call, with the types that we call it with: both are
-looked at before anything of it runs. A `Box` is one job's store: its instructions (fuel) and its memory are
-bounded, and whatever goes wrong inside comes out as one of our errors, without anything that the program computed.
+looked at before anything of it runs. A `Box` is one job's store: its instructions (fuel), its calls of ours and its
+memory are bounded, and whatever goes wrong inside comes out as one of our errors, without anything that the program
+computed.
 
 Life. An engine and its compiled modules live as long as the process; a box as long as one job.
 """
@@ -20,11 +21,14 @@ from typing import Any, TypeVar
 import wasmtime
 
 from cuzkd.errors import InvalidInput, MalformedFile
+from cuzkd.formats.printable import printable
 
 Result = TypeVar("Result")
 # Types of a function: numbers of i32 that it takes and gives; no interface uses any other type.
 Signature = tuple[int, int]
 PAGE_BYTES = 1 << 16
+MAX_NAMES = 1000  # imports, and exports; circom's have some twenty
+CALL_FUEL = 10_000  # what one call of ours costs, in Python, as instructions
 _OUT_OF_FUEL = wasmtime.TrapCode.OUT_OF_FUEL
 
 
@@ -49,13 +53,17 @@ def engine(cache: str = "") -> wasmtime.Engine:
 
 
 def compile_module(of: wasmtime.Engine, wasm: bytes, where: str) -> wasmtime.Module:
-    """Raises MalformedFile when it is no valid module."""
+    """Raises MalformedFile when it is no valid module, or has more imports or exports than any calculator."""
     if wasm[:4] != b"\0asm":
         raise MalformedFile(f"{where}: expected a WebAssembly module, its magic is missing")
     try:
-        return wasmtime.Module(of, wasm)
+        module = wasmtime.Module(of, wasm)
     except wasmtime.WasmtimeError as error:
         raise MalformedFile(f"{where}: is no valid WebAssembly module: {_first_line(error)}") from None
+    for what, n in (("imports", len(module.imports)), ("exports", len(module.exports))):
+        if n > MAX_NAMES:
+            raise MalformedFile(f"{where}: {n} {what}, expected at most {MAX_NAMES}: no circom calculator")
+    return module
 
 
 @functools.lru_cache(maxsize=8)
@@ -72,7 +80,8 @@ def require_imports(
         name = (wanted.module, wanted.name or "")
         if name not in allowed:
             raise MalformedFile(
-                f"{where}: imports {name[0][:64]}.{name[1][:64]}, which no circom calculator needs; refused"
+                f"{where}: imports {printable(name[0])}.{printable(name[1])}, "
+                "which no circom calculator needs; refused"
             )
         if not _is(wanted.type, allowed[name]):
             raise MalformedFile(f"{where}: imports {name[0]}.{name[1]} with another type than circom's")
@@ -118,6 +127,7 @@ class Box:
             memory_size=limits.memory_bytes, instances=2, memories=2, tables=4, table_elements=1 << 20
         )
         self.store.set_fuel(limits.fuel)
+        self._calls_left = limits.fuel // CALL_FUEL
 
     def __enter__(self) -> Box:
         return self
@@ -135,17 +145,26 @@ class Box:
     def function(
         self, signature: Signature, callback: Callable[..., Any], caller: bool = False
     ) -> wasmtime.Func:
-        """One of ours, to be imported. caller: its first argument is the calling module's exports."""
+        """One of ours, to be imported; each call is counted, as fuel does not see what it costs. caller: its first
+        argument is the calling module's exports.
+        """
+
+        def counted(*arguments: Any) -> Any:
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                limit = self.limits.fuel // CALL_FUEL
+                raise InvalidInput(f"{self.where}: stopped: more than {limit} calls of the runtime")
+            return callback(*arguments)
+
         i32 = wasmtime.ValType.i32()
         kind = wasmtime.FuncType([i32] * signature[0], [i32] * signature[1])
-        return wasmtime.Func(self.store, kind, callback, access_caller=caller)
+        return wasmtime.Func(self.store, kind, counted, access_caller=caller)
 
     def instance(self, module: wasmtime.Module, imports: Mapping[tuple[str, str], Any]) -> Mapping[str, Any]:
         """Its exports, by name."""
         needed = [imports[wanted.module, wanted.name or ""] for wanted in module.imports]
         made = self.guard(lambda: wasmtime.Instance(self.store, module, needed))
-        exports = made.exports(self.store)
-        return {export.name or "": exports[export.name or ""] for export in module.exports}
+        return made.exports(self.store)
 
     def call(self, function: Any, *arguments: int) -> int:
         """Call an export with unsigned 32-bit numbers; its result as one, 0 where there is none."""
@@ -180,4 +199,4 @@ def _signed(number: int) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    return printable((str(error).splitlines() or [""])[0], 200)

@@ -11,6 +11,7 @@ import struct
 import numpy as np
 
 from cuzkd.backend.protocol import QUERIES, REDUCTIONS, U64
+from cuzkd.circuits import calculator_child
 from cuzkd.circuits.findings import Findings
 from cuzkd.errors import InvalidInput, InvalidKey, InvalidWitness
 from cuzkd.formats import iden3, names, r1cs, wtns, zkey
@@ -22,7 +23,6 @@ SECTION_HEAD = struct.Struct("<IQ")
 SMALL = 1 << 24  # values below are summed as machine integers (kernels/sparse.cuh)
 WTNS_BLOCK = 1 << 15  # values at a time: 1 MiB
 MAX_WASM_BYTES = 256 << 20
-FUEL = 10**9  # instructions that a calculator has to say what it is
 
 
 def look_at_zkey(found: Findings, file: RawFile, points: bool) -> None:
@@ -100,14 +100,10 @@ def look_at_r1cs(found: Findings, file: RawFile, points: bool) -> None:
 
 
 def look_at_wasm(found: Findings, file: RawFile, points: bool) -> None:
-    """Nothing of the circuit is run: its calculator is asked what it is, with little fuel."""
-    from cuzkd.circuits import calculator  # wasmtime is loaded for these files alone
-
+    """Nothing of the circuit is run: its calculator is asked what it is, in a process of its own."""
     if file.size > MAX_WASM_BYTES:
         raise InvalidInput(f"{file.path}: expected at most {MAX_WASM_BYTES} bytes, found {file.size}")
-    asked = calculator.Calculator(
-        bytes(file.read(0, file.size)), calculator.Limits(fuel=FUEL), where=str(file.path)
-    )
+    asked = calculator_child.ask(bytes(file.read(0, file.size)), str(file.path))
     found.facts |= {"interface": asked.interface, "curve": asked.curve, "wires": asked.n_wires}
     if asked.n_inputs is not None:
         found.facts["input values"] = asked.n_inputs

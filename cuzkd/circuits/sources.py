@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cuzkd.backend.protocol import ROOT_FAMILIES
-from cuzkd.circuits import checks
+from cuzkd.circuits import calculator_child, checks
 from cuzkd.errors import InvalidInput, InvalidWitness, MalformedFile
 from cuzkd.formats import bellman, bellman_vk, r1cs, snarkjs, zkey
 from cuzkd.formats.files import RawFile
@@ -105,12 +105,9 @@ def _verification_key(path: PathLike, curve: str) -> VerifyingKey:
 
 
 def _calculator(name: str, path: PathLike, key: KeyHead, state_dir: Path) -> bytes:
-    from cuzkd.circuits import calculator  # its runtime is large
-
     data = read_calculator(path)
     try:
-        compiled = calculator.Calculator(data, cache=calculator.cache_below(state_dir), where=str(path))
-        compiled.require_fits(name, key.vk.curve, key.arrays.n_wires)
+        calculator_child.ask(data, str(path), state_dir).require_fits(name, key.vk.curve, key.arrays.n_wires)
     except InvalidWitness as error:  # nobody has sent one yet
         raise InvalidInput(str(error)) from error
     return data

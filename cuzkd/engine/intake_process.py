@@ -65,7 +65,7 @@ class Intake:
     def _calculate(self, request: wire.Calculate) -> wire.Calculated:
         started_s = time.monotonic()
         compiled = self._calculator(request)
-        compiled.require_fits(request.circuit, request.curve, request.n_wires)
+        compiled.facts.require_fits(request.circuit, request.curve, request.n_wires)
         compiled_s = time.monotonic()
         data = Path(request.input_path).read_bytes()
         signals = inputs.parse(data, request.curve, self._max_input_bytes)

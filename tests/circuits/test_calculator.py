@@ -61,10 +61,10 @@ def test_as_circom_itself(folder):
         calculator.calculate(signals, out)
         assert out.getvalue() == expected
     header = wtns.read_header(folder / "circuit.wtns")
-    calculator.require_fits("it", header.curve, header.n_wires)
+    calculator.facts.require_fits("it", header.curve, header.n_wires)
     for curve, n_wires in ((header.curve, header.n_wires + 1), ("bls12_377", header.n_wires)):
         with pytest.raises(InvalidWitness, match="circuit it"):
-            calculator.require_fits("it", curve, n_wires)
+            calculator.facts.require_fits("it", curve, n_wires)
 
 
 BUS = {"pts": [{"x": [1, 2], "y": 3}, {"x": [4, 5], "y": 6}], "one": {"x": [14], "y": 2}, "k": 7}
