@@ -44,25 +44,48 @@ def encode_points(curve: str, group: str, points: U64) -> bytes:
 
 
 def r1cs_matrices(
-    curve: str, raw: Any, n_wires: int, n_constraints: int, n_bound: int, where: str
+    curve: str,
+    blocks: Callable[[], Iterator[memoryview]],
+    size: int,
+    n_wires: int,
+    n_constraints: int,
+    n_bound: int,
+    where: str,
 ) -> tuple[SparseMatrix, SparseMatrix, SparseMatrix]:
-    """A, B, C from section 2 of an .r1cs (`raw`: a buffer of all its bytes), with `n_bound` rows after the constraints:
-    row n_constraints + s of A is wire s times 1, and those of B and C are empty.
+    """A, B, C from section 2 of an .r1cs, with `n_bound` rows after the constraints: row n_constraints + s of A is
+    wire s times 1, and those of B and C are empty.
 
-    Rows are in normal form: wires ascend, duplicates are summed, zeros are left out. where: file and section, for
+    blocks: begins a reading of the section's `size` bytes, cut anywhere; it is called twice. Rows are in normal form:
+    wires ascend, duplicates are summed, zeros are left out. Memory: 24 bytes a row, 8 a term that is not zero, 32 a
+    coefficient that is distinct (thrice, with the table that finds it), and a block. where: file and section, for
     messages. Raises MalformedFile, naming constraint and matrix, before anything of a lying size is allocated.
     """
-    data = np.frombuffer(raw, np.uint8)
-    with _errors(where):
-        counts = _native.count_r1cs(curve, data, n_wires, n_constraints)
+    shape = (curve, size, n_wires, n_constraints)
+    with _errors(where), ThreadPoolExecutor(3) as threads:
+        counter = _native.R1csCount(*shape)
+        for block in blocks():
+            counter.feed(np.frombuffer(block, np.uint8))
+        counts = counter.finish()
 
-        def fill(index: int) -> SparseMatrix:
-            bound = n_bound if index == 0 else 0
-            row_ptr = np.empty(n_constraints + n_bound + 1, np.uint64)
-            cols, coeff = (np.empty(counts[index] + bound, np.uint32) for _ in range(2))
-            n, table = _native.fill_r1cs(
-                curve, data, n_wires, n_constraints, index, row_ptr[: n_constraints + 1], cols, coeff
+        n_bounds = (n_bound, 0, 0)
+        row_ptrs = [np.empty(n_constraints + n_bound + 1, np.uint64) for _ in counts]
+        entries = [
+            [np.empty(n + bound, np.uint32) for _ in ("wires", "coefficients")]
+            for n, bound in zip(counts, n_bounds, strict=True)
+        ]
+        rows = [
+            _native.R1csRows(
+                *shape, index, row_ptrs[index][: n_constraints + 1], *(e[:n] for e in entries[index])
             )
+            for index, n in enumerate(counts)
+        ]
+        for block in blocks():
+            data = np.frombuffer(block, np.uint8)
+            list(threads.map(lambda matrix, data=data: matrix.feed(data), rows))
+
+        def finish(index: int) -> SparseMatrix:
+            bound, row_ptr, (cols, coeff) = n_bounds[index], row_ptrs[index], entries[index]
+            n, table = rows[index].finish()
             row_ptr[n_constraints:] = n
             row_ptr[n_constraints : n_constraints + bound + 1] += np.arange(bound + 1, dtype=np.uint64)
             cols[n : n + bound] = np.arange(bound)
@@ -70,9 +93,7 @@ def r1cs_matrices(
             values = np.frombuffer(table, "<u8").astype(np.uint64).reshape(-1, 4)
             return SparseMatrix(n_wires, row_ptr, cols[: n + bound], coeff[: n + bound], values)
 
-        with ThreadPoolExecutor(3) as threads:
-            a, b, c = threads.map(fill, range(3))
-        return a, b, c
+        return finish(0), finish(1), finish(2)
 
 
 def zkey_matrices(

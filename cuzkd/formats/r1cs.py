@@ -9,12 +9,16 @@
 All is little-endian, coefficients are canonical. Wire 0 is the constant 1, then come public outputs, public
 inputs, private inputs, internal wires.
 
-Problem: section 2 is a stream of no fixed length, a gigabyte perhaps, in which each count and index may lie.
+Problem: section 2 is a stream of no fixed length, a gigabyte perhaps, in which each count and index may lie; and a
+file may be one hole: terabytes of zeros that take no room on the disk of whoever made it.
 Design: the header's counts are held against the lengths of sections 2 and 3 first (a constraint takes 12 bytes at
-least, a wire 8), so nothing is sized by a lie; native code then walks section 2, all of it checked (readers_r1cs.hpp).
-Labels are not looked at. Constraints come out in order and in normal form: within a row wires ascend, duplicates
-are summed (bellman's densities depend on it), zeros are left out. The rows that bind public wires are appended.
-Life of data: section 2 is read once and dropped when the matrices are there, which take a quarter of its bytes.
+least, a wire 8) and against the largest domain that the curve has, so nothing is sized by a lie; native code then walks
+section 2 block by block, all of it checked (readers_r1cs.hpp). Labels are not looked at. Constraints come out in order
+and in normal form: within a row wires ascend, duplicates are summed (bellman's densities depend on it), zeros are left
+out. The rows that bind public wires are appended.
+Life of data: section 2 is read twice, to count and to fill, a block at a time. What stays are 24 bytes a row (2^27 rows
+on BN254: 3 GiB, which a hole of 1.5 GiB can ask for) and what the terms that are not zero take: a quarter of their
+bytes.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ _COUNTS = struct.Struct("<IIIIQI")
 _HEADER_BYTES = 4 + N8 + _COUNTS.size
 _LEAST_CONSTRAINT = 12  # bytes: three counts
 _LABEL = 8
+BLOCK_BYTES = 16 << 20  # of section 2 at a time
 _ROWS_AT_ONCE = 1 << 16  # of the writer
 
 
@@ -73,10 +78,16 @@ def read(path: str | os.PathLike[str]) -> Constraints:
     with iden3.open_container(path, MAGIC, VERSION, NAMES) as file:
         head = _header(file)
         a, b, c = readers.r1cs_matrices(
-            head.curve, file.view(CONSTRAINTS), head.n_wires, head.n_constraints, head.n_public + 1,
-            file.where(CONSTRAINTS),
+            head.curve, lambda: _blocks(file), file.require(CONSTRAINTS).size, head.n_wires, head.n_constraints,
+            head.n_public + 1, file.where(CONSTRAINTS),
         )  # fmt: skip
     return Constraints(head.curve, head.n_public, a, b, c)
+
+
+def _blocks(file: iden3.Container) -> Iterator[memoryview]:
+    """Section 2 from its beginning."""
+    for begin in range(0, file.require(CONSTRAINTS).size, BLOCK_BYTES):
+        yield file.part(CONSTRAINTS, begin, BLOCK_BYTES)
 
 
 def read_header(path: str | os.PathLike[str]) -> R1csHeader:
@@ -111,12 +122,18 @@ def _header(file: iden3.Container) -> R1csHeader:
             f"{header.n_public_inputs} public inputs, {header.n_private_inputs} private inputs), "
             f"found {header.n_wires}"
         )
+    largest = 1 << (params.CURVES[curve].two_adicity - 1)  # the quotient is computed on its double
+    if (rows := header.n_constraints + header.n_public + 1) > largest:
+        raise MalformedFile(
+            f"{where}: expected at most {largest} rows on {curve}, found {rows} ({header.n_constraints} constraints, "
+            f"{header.n_public} public wires, the constant)"
+        )
     file.require(LABELS, _LABEL * header.n_wires, because=f"{header.n_wires} labels by the header")
-    rows = file.require(CONSTRAINTS)
-    if rows.size < _LEAST_CONSTRAINT * header.n_constraints:
+    section = file.require(CONSTRAINTS)
+    if section.size < _LEAST_CONSTRAINT * header.n_constraints:
         raise MalformedFile(
             f"{file.where(CONSTRAINTS)}: expected at least {_LEAST_CONSTRAINT * header.n_constraints} bytes "
-            f"({header.n_constraints} constraints by the header), found {rows.size}"
+            f"({header.n_constraints} constraints by the header), found {section.size}"
         )
     return header
 

@@ -156,6 +156,55 @@ def test_no_constraints_at_all(tmp_path):
     assert r1cs.read(tmp_path / "again").digest() == system.digest()
 
 
+@pytest.mark.parametrize("block_bytes", [1, 3, 35, 37, 4096])
+@pytest.mark.parametrize("curve", [BN, BLS], ids=["bn254", "bls12_381"])
+def test_borders_of_blocks_mean_nothing(block_bytes, curve, tmp_path, monkeypatch):
+    rows = [
+        combination((5, curve.r - 1), (1, 9), (5, 2)), combination(), combination((0, 0), (3, 1 << 250)),
+        combination((2, 1), (3, 1), (4, 1)), combination((0, 1)), combination(),
+    ]  # fmt: skip
+    data = file_of(header(curve), rows)
+    whole = read_bytes(tmp_path, data).digest()
+    monkeypatch.setattr(r1cs, "BLOCK_BYTES", block_bytes)
+    assert read_bytes(tmp_path, data).digest() == whole
+    for change, error, words in (lie[1:] for lie in LIES):
+        with pytest.raises(error, match=words):
+            read_bytes(tmp_path, file_of(**change))
+
+
+def test_a_hole_takes_no_memory(tmp_path):
+    """A combination of four million terms that are all zero, none of them on the disk."""
+    n, path = 1 << 22, tmp_path / "sparse.r1cs"
+    size = 4 + 36 * n + 8
+    with open(path, "wb") as file:
+        file.write(struct.pack("<4sIIIQ", b"r1cs", 1, 3, 1, 64) + header(constraints=1))
+        file.write(struct.pack("<IQ", 3, 48) + bytes(48))
+        file.write(struct.pack("<IQI", 2, size, n))
+        file.truncate(file.tell() + size - 4)
+    assert path.stat().st_blocks * 512 < 1 << 16
+    tracemalloc.start()
+    try:
+        system = r1cs.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 3 * r1cs.BLOCK_BYTES
+    finally:
+        tracemalloc.stop()
+    assert rows_of(system.a, "bn254") == [{}, {0: 1}, {1: 1}, {2: 1}]
+
+
+def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypatch):
+    part, calls = r1cs.iden3.Container.part, []
+
+    def other(file, section_id, begin, nbytes):
+        calls.append(section_id)
+        if calls.count(r1cs.CONSTRAINTS) == 2:  # the same length, another term that is not zero
+            return memoryview(combination((1, 1), (5, 7)) + b"".join(TWO[1:]))
+        return part(file, section_id, begin, nbytes)
+
+    monkeypatch.setattr(r1cs.iden3.Container, "part", other)
+    with pytest.raises(MalformedFile, match="the file changes while it is read"):
+        read_bytes(tmp_path, file_of(rows=[combination((1, 1), (5, 0)), *TWO[1:]]))
+
+
 def test_other_sections_mean_nothing(tmp_path):
     assert read_bytes(tmp_path, file_of(extra=[(77, b"?")])).n_constraints == 2
 
@@ -239,9 +288,28 @@ LIES = [
     ("labels cut", {"labels": 47}, MalformedFile, r"section 3 .*: expected 48 bytes .*, found 47"),
     (
         "constraints huge",
-        lying(constraints=2**32 - 1),
+        lying(constraints=2**27 - 3),
         MalformedFile,
-        r"section 2 .*: expected at least 51539607540 bytes \(4294967295 constraints by the header\)",
+        r"section 2 .*: expected at least 1610612700 bytes \(134217725 constraints by the header\)",
+    ),
+    (
+        "constraints beyond the domain",
+        lying(constraints=2**27 - 2),
+        MalformedFile,
+        r"section 1 .*: expected at most 134217728 rows on bn254, found 134217729 \(134217726 constraints, 2 public",
+    ),
+    ("constraints 2^32 - 1", lying(constraints=2**32 - 1), MalformedFile, "found 4294967298"),
+    (
+        "constraints beyond the other curve's",
+        lying(curve=BLS, constraints=2**31 - 2),
+        MalformedFile,
+        "expected at most 2147483648 rows on bls12_381, found 2147483649",
+    ),
+    (
+        "public beyond the domain",
+        lying(public=2**27 - 3, wires=2**28),
+        MalformedFile,
+        "found 134217729 .2 constraints, 134217726 public wires",
     ),
     ("constraints + 1", lying(constraints=3), MalformedFile, "constraint 2, A: expected a count of 4 bytes"),
     ("constraints - 1", lying(constraints=1), MalformedFile, "120 bytes after the last of 1 constraints"),

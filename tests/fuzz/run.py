@@ -98,13 +98,13 @@ def _r1cs() -> list[bytes]:
         parts = sections(path)
         n_wires = struct.unpack_from("<I", parts[1], 36)[0]
         rows, ends, at = parts[2], [], 0
-        while at < min(len(rows), LONGEST - 5):
+        while at < min(len(rows), LONGEST - 6):
             for _ in range(3):
                 at += 4 + 36 * struct.unpack_from("<I", rows, at)[0]
             ends.append(at)
         for n in (1, 3, len(ends) - 1):
             if 0 < n <= len(ends):
-                head = struct.pack("<BHH", "bls" not in path.parent.name, n_wires, n)
+                head = struct.pack("<BHHB", "bls" not in path.parent.name, n_wires, n, 16 * n % 256)
                 found.append(head + rows[: ends[n - 1]])
     return found
 

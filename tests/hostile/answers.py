@@ -142,7 +142,8 @@ R1CS: Table = {
     "n8": r"section 1 \(header\): expected coefficients of n8 = 32 bytes",
     "prime": r"section 1 \(header\): expected the prime r of",
     "wires": r"section 1 \(header\): expected at least \d+ wires",
-    "constraints": r"section 2 \(constraints\): expected at least \d+ bytes \(\d+ constraints by the header\)",
+    "constraints": r"section 2 \(constraints\): expected at least \d+ bytes \(\d+ constraints by the header\)"
+    r"|section 1 \(header\): expected at most \d+ rows on \w+, found \d+",
     "custom gates": r"section [45] \(custom gates \w+\): expected none",
     "count cut": r"section 2 \(constraints\): constraint \d+, [ABC]: expected a count of 4 bytes",
     "terms": r"section 2 \(constraints\): constraint \d+, [ABC]: claims \d+ terms of 36 bytes",

@@ -45,37 +45,66 @@ static nb::object encode_points_op(Name curve, Name group, Words points) {
     });
 }
 
-static std::array<uint64_t, r1cs::MATRICES> count_r1cs(Name curve, Bytes raw, size_t n_wires, size_t n_constraints) {
-    expect(raw, "raw", {ANY});
-    return with_curve(curve, [&](auto c) {
-        using Fr = typename decltype(c)::Fr;
-        Release nogil;
-        return r1cs::count_terms<Fr>(raw.data(), raw.shape(0), n_wires, n_constraints);
-    });
-}
+// A walk over the constraints of an .r1cs with a visitor, over either field: fed block by block, then finished once.
+template <template <class> class Visitor>
+struct R1cs {
+    using Bn = r1cs::Walk<Bn254::Fr, Visitor<Bn254::Fr>>;
+    using Bls = r1cs::Walk<Bls12_381::Fr, Visitor<Bls12_381::Fr>>;
+    std::variant<Bn, Bls> walk;
 
-// Number of entries, and the table's bytes.
-static std::pair<size_t, nb::bytes> fill_r1cs(Name curve, Bytes raw, size_t n_wires, size_t n_constraints,
-                                              size_t matrix, OutWords row_ptr, OutIndices cols, OutIndices coeff) {
-    expect(raw, "raw", {ANY});
-    expect(row_ptr, "row_ptr", {n_constraints + 1});
-    expect(cols, "cols", {ANY});
-    expect(coeff, "coeff", {cols.shape(0)});
-    if (matrix >= r1cs::MATRICES) refuse("matrix: expected 0, 1 or 2, got " + std::to_string(matrix));
-    return with_curve(curve, [&](auto c) {
-        using Fr = typename decltype(c)::Fr;
-        std::vector<Fr> table;
-        size_t entries;
-        {
-            Release nogil;
-            auto rows = r1cs::fill<Fr>(raw.data(), raw.shape(0), n_wires, n_constraints, matrix,
-                                       {row_ptr.data(), cols.data(), coeff.data(), cols.shape(0)});
-            table = rows.table();
-            entries = rows.entries();
-        }
-        return std::make_pair(entries, nb::bytes(table.data(), table.size() * sizeof(Fr)));
-    });
-}
+    template <class... Arguments>
+    R1cs(Name curve, size_t size, size_t n_wires, size_t n_constraints, Arguments... arguments)
+        : walk(with_curve(curve, [&](auto c) -> std::variant<Bn, Bls> {
+              using Fr = typename decltype(c)::Fr;
+              return r1cs::Walk<Fr, Visitor<Fr>>(size, n_wires, n_constraints, Visitor<Fr>{arguments...});
+          })) {}
+
+    void feed(Bytes raw) {
+        expect(raw, "raw", {ANY});
+        Release nogil;
+        std::visit([&](auto& w) { w.feed(raw.data(), raw.shape(0)); }, walk);
+    }
+};
+
+struct R1csCount : R1cs<r1cs::Count> {
+    using R1cs::R1cs;
+
+    std::array<uint64_t, r1cs::MATRICES> finish() {
+        return std::visit([](auto& w) {
+            w.finish();
+            return w.visitor.counts;
+        }, walk);
+    }
+};
+
+struct R1csRows : R1cs<r1cs::Rows> {
+    OutWords row_ptr;  // hold on to the arrays
+    OutIndices cols, coeff;
+
+    R1csRows(Name curve, size_t size, size_t n_wires, size_t n_constraints, size_t matrix, OutWords row_ptr,
+             OutIndices cols, OutIndices coeff)
+        : R1cs(curve, size, n_wires, n_constraints, checked(matrix, n_constraints, row_ptr, cols, coeff), row_ptr.data(),
+               cols.data(), coeff.data(), cols.shape(0)),
+          row_ptr(row_ptr), cols(cols), coeff(coeff) {}
+
+    static size_t checked(size_t matrix, size_t n_constraints, const OutWords& row_ptr, const OutIndices& cols,
+                          const OutIndices& coeff) {
+        expect(row_ptr, "row_ptr", {n_constraints + 1});
+        expect(cols, "cols", {ANY});
+        expect(coeff, "coeff", {cols.shape(0)});
+        if (matrix >= r1cs::MATRICES) refuse("matrix: expected 0, 1 or 2, got " + std::to_string(matrix));
+        return matrix;
+    }
+
+    // Number of entries, and the table's bytes.
+    std::pair<size_t, nb::bytes> finish() {
+        return std::visit([](auto& w) {
+            w.finish();
+            const auto table = w.visitor.table();
+            return std::make_pair(w.visitor.entries(), nb::bytes(table.data(), table.size() * sizeof table[0]));
+        }, walk);
+    }
+};
 
 // The entries of a .zkey on their way into matrices: counted, then placed, with the table that A and B
 // share.
@@ -137,9 +166,15 @@ NB_MODULE(CUZKD_MODULE, m) {
     nb::exception<Malformed>(m, "Malformed", PyExc_ValueError);
     m.def("decode_points", &decode_points_op, a("curve"), a("group"), a("raw"), a("out"));
     m.def("encode_points", &encode_points_op, a("curve"), a("group"), a("points"));
-    m.def("count_r1cs", &count_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"));
-    m.def("fill_r1cs", &fill_r1cs, a("curve"), a("raw"), a("n_wires"), a("n_constraints"), a("matrix"), a("row_ptr"),
-          a("cols"), a("coeff"));
+    nb::class_<R1csCount>(m, "R1csCount")
+        .def(nb::init<Name, size_t, size_t, size_t>(), a("curve"), a("size"), a("n_wires"), a("n_constraints"))
+        .def("feed", &R1csCount::feed, a("raw"))
+        .def("finish", &R1csCount::finish);
+    nb::class_<R1csRows>(m, "R1csRows")
+        .def(nb::init<Name, size_t, size_t, size_t, size_t, OutWords, OutIndices, OutIndices>(), a("curve"), a("size"),
+             a("n_wires"), a("n_constraints"), a("matrix"), a("row_ptr"), a("cols"), a("coeff"))
+        .def("feed", &R1csRows::feed, a("raw"))
+        .def("finish", &R1csRows::finish);
     nb::class_<Coefficients>(m, "Coefficients")
         .def(nb::init<Name>(), a("curve"))
         .def("count", &Coefficients::count, a("raw"), a("first"), a("n_wires"), a("counts"))

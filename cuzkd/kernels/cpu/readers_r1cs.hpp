@@ -4,11 +4,13 @@
 //
 // All little-endian, coefficients canonical. Nothing says where a constraint begins but those before it.
 //
-// Problem: hundreds of megabytes whose every count and index may lie; one linear combination may name a wire twice;
-// a million distinct coefficients, or three.
-// Design: one walk that checks all it passes, given a visitor; nobody reads a term that it has not checked. A first
-// visitor counts, for the caller to make arrays of that size; a second one fills them. Rows come out in normal form:
-// wires ascend, each once, no coefficient zero. Most lie so in the file; the others are sorted and merged.
+// Problem: hundreds of megabytes whose every count and index may lie, and of which most may be a hole in the file that
+// costs its sender nothing; one linear combination may name a wire twice; a million distinct coefficients, or three.
+// Design: one walk that checks all it passes and is fed block by block, whatever the borders cut; a visitor is told of
+// checked terms only. A first visitor counts, for the caller to make arrays of that size; a second one fills them. Rows
+// come out in normal form: wires ascend, each once, no coefficient zero. Most lie so in the file; the others are sorted
+// and merged. Terms that are zero are walked over and take no memory.
+// Life of data: a block belongs to the caller; 36 bytes of it are kept at most, and the terms of the row under way.
 //
 // Plain memory in, plain memory out: no Python here, so that a fuzzer can drive it.
 #pragma once
@@ -26,94 +28,149 @@ namespace r1cs {
 
 constexpr size_t COUNT_BYTES = 4, WIRE_BYTES = 4, MATRICES = 3;
 
-// The terms of one linear combination, where they lie in the file.
-template <class Fr>
-struct Terms {
-    static constexpr size_t BYTES = WIRE_BYTES + sizeof(Fr);
-    const uint8_t* at;
-    size_t count;
-
-    uint32_t wire(size_t i) const {
-        uint32_t wire;
-        std::memcpy(&wire, at + i * BYTES, sizeof wire);
-        return wire;
-    }
-    Fr value(size_t i) const {  // canonical
-        Fr value;
-        std::memcpy(&value, at + i * BYTES + WIRE_BYTES, sizeof value);
-        return value;
-    }
-};
-
 inline std::string where(size_t constraint, size_t matrix) {
     return "constraint " + std::to_string(constraint) + ", " + "ABC"[matrix] + ": ";
 }
 
-// Calls visit(constraint, matrix, terms) for all linear combinations in order. Throws Malformed at the first number that
-// the bytes do not bear out; the terms visited have been checked (wire < n_wires, coefficient < r).
-template <class Fr, class Visit>
-void walk(const uint8_t* raw, size_t size, size_t n_wires, size_t n_constraints, Visit visit) {
-    using Row = Terms<Fr>;
-    const uint8_t* const end = raw + size;
-    for (size_t constraint = 0; constraint < n_constraints; ++constraint) {
-        for (size_t matrix = 0; matrix < MATRICES; ++matrix) {
-            size_t left = end - raw;
-            if (left < COUNT_BYTES)
-                throw Malformed(where(constraint, matrix) + "expected a count of 4 bytes, but the section ends after " +
-                                std::to_string(left));
-            uint32_t count;
-            std::memcpy(&count, raw, sizeof count);
-            raw += COUNT_BYTES;
-            left -= COUNT_BYTES;
-            if (count > left / Row::BYTES)
-                throw Malformed(where(constraint, matrix) + "claims " + std::to_string(count) + " terms of " +
-                                std::to_string(Row::BYTES) + " bytes, but the section ends after " +
-                                std::to_string(left) + " bytes");
-            Row terms{raw, count};
-            for (size_t i = 0; i < count; ++i) {
-                if (terms.wire(i) >= n_wires)
-                    throw Malformed(where(constraint, matrix) + "term " + std::to_string(i) +
-                                    ": expected a wire below " + std::to_string(n_wires) + ", found " +
-                                    std::to_string(terms.wire(i)));
-                if (!terms.value(i).is_reduced())
-                    throw Malformed(where(constraint, matrix) + "term " + std::to_string(i) +
-                                    ": coefficient is not below r");
-            }
-            visit(constraint, matrix, terms);
-            raw += count * Row::BYTES;
-        }
-    }
-    if (raw != end)
-        throw Malformed(std::to_string(end - raw) + " bytes after the last of " + std::to_string(n_constraints) +
-                        " constraints");
-}
+// A walk over a section of `size` bytes. For each linear combination in order it calls visitor.term(matrix, wire, value)
+// for its terms (wire < n_wires, value < r, canonical) and then visitor.end(constraint, matrix). `feed` and `finish`
+// throw Malformed at the first number that the bytes do not bear out.
+template <class Fr, class Visitor>
+class Walk {
+public:
+    static constexpr size_t TERM_BYTES = WIRE_BYTES + sizeof(Fr);
 
-// How many terms each matrix has in the file: as many entries as its rows can have.
+    Walk(size_t size, size_t n_wires, size_t n_constraints, Visitor visitor)
+        : visitor(std::move(visitor)), left_(size), n_wires_(n_wires), n_constraints_(n_constraints) {}
+
+    Visitor visitor;
+
+    // The next bytes of the section.
+    void feed(const uint8_t* raw, size_t size) {
+        const uint8_t* const end = raw + size;
+        while (begin_item()) {
+            const uint8_t* item = take(raw, end);
+            if (!item) return;
+            if (in_row_) term(item);
+            else count(item);
+        }
+        if (raw != end) throw Malformed("more bytes came than the section has");
+    }
+
+    // All has been fed.
+    void finish() {
+        feed(nullptr, 0);
+        if (constraint_ < n_constraints_) throw Malformed("fewer bytes came than the section has");
+    }
+
+private:
+    // Whether there is another count or term. Ends rows that are complete.
+    bool begin_item() {
+        if (in_row_ && terms_left_ == 0) {
+            visitor.end(constraint_, matrix_);
+            in_row_ = false;
+            matrix_ = (matrix_ + 1) % MATRICES;
+            constraint_ += matrix_ == 0;
+        }
+        if (constraint_ == n_constraints_) {
+            if (left_)
+                throw Malformed(std::to_string(left_) + " bytes after the last of " + std::to_string(n_constraints_) +
+                                " constraints");
+            return false;
+        }
+        if (!in_row_ && left_ < COUNT_BYTES)
+            throw Malformed(where(constraint_, matrix_) + "expected a count of 4 bytes, but the section ends after " +
+                            std::to_string(left_));
+        return true;
+    }
+    // The bytes of a count or of a term, in the block or, where its border cuts them, in carry_. Null: to be continued.
+    const uint8_t* take(const uint8_t*& raw, const uint8_t* end) {
+        const size_t wanted = in_row_ ? TERM_BYTES : COUNT_BYTES, here = end - raw;
+        const uint8_t* item = raw;
+        if (carried_ || here < wanted) {
+            const size_t n = std::min(wanted - carried_, here);
+            if (n) std::memcpy(carry_ + carried_, raw, n);
+            raw += n;
+            carried_ += n;
+            if (carried_ < wanted) return nullptr;
+            carried_ = 0;
+            item = carry_;
+        } else {
+            raw += wanted;
+        }
+        left_ -= wanted;
+        return item;
+    }
+    void count(const uint8_t* item) {
+        uint32_t count;
+        std::memcpy(&count, item, sizeof count);
+        if (count > left_ / TERM_BYTES)
+            throw Malformed(where(constraint_, matrix_) + "claims " + std::to_string(count) + " terms of " +
+                            std::to_string(TERM_BYTES) + " bytes, but the section ends after " + std::to_string(left_) +
+                            " bytes");
+        in_row_ = true;
+        terms_ = terms_left_ = count;
+    }
+    void term(const uint8_t* item) {
+        uint32_t wire;
+        Fr value;
+        std::memcpy(&wire, item, sizeof wire);
+        std::memcpy(&value, item + WIRE_BYTES, sizeof value);
+        if (wire >= n_wires_)
+            throw Malformed(where(constraint_, matrix_) + "term " + std::to_string(terms_ - terms_left_) +
+                            ": expected a wire below " + std::to_string(n_wires_) + ", found " + std::to_string(wire));
+        if (!value.is_reduced())
+            throw Malformed(where(constraint_, matrix_) + "term " + std::to_string(terms_ - terms_left_) +
+                            ": coefficient is not below r");
+        visitor.term(matrix_, wire, value);
+        --terms_left_;
+    }
+
+    size_t left_;  // bytes of the section that have not been walked over
+    size_t n_wires_, n_constraints_;
+    size_t constraint_ = 0, matrix_ = 0;
+    uint32_t terms_ = 0, terms_left_ = 0;
+    bool in_row_ = false;  // its count has been read
+    size_t carried_ = 0;
+    uint8_t carry_[TERM_BYTES] = {};
+};
+
+// How many terms that are not zero each matrix has in the file: as many entries as its rows can have.
 template <class Fr>
-std::array<uint64_t, MATRICES> count_terms(const uint8_t* raw, size_t size, size_t n_wires, size_t n_constraints) {
+struct Count {
     std::array<uint64_t, MATRICES> counts{};
-    walk<Fr>(raw, size, n_wires, n_constraints,
-             [&](size_t, size_t matrix, const Terms<Fr>& terms) { counts[matrix] += terms.count; });
-    return counts;
-}
+
+    void term(size_t matrix, uint32_t, const Fr& value) { counts[matrix] += !value.is_zero(); }
+    void end(size_t, size_t) {}
+};
 
 // One matrix, compressed by row, into arrays of the caller: row_ptr of n_constraints + 1, cols and coeff of `capacity`.
 template <class Fr>
 class Rows {
 public:
-    Rows(uint64_t* row_ptr, uint32_t* cols, uint32_t* coeff, size_t capacity)
-        : row_ptr_(row_ptr), cols_(cols), coeff_(coeff), capacity_(capacity), distinct_(plain_one()) {
+    Rows(size_t matrix, uint64_t* row_ptr, uint32_t* cols, uint32_t* coeff, size_t capacity)
+        : matrix_(matrix), row_ptr_(row_ptr), cols_(cols), coeff_(coeff), capacity_(capacity), distinct_(plain_one()) {
         row_ptr_[0] = 0;
     }
 
-    void append(size_t row, const Terms<Fr>& terms) {
-        bool ascending = true;
-        for (size_t i = 1; i < terms.count && ascending; ++i) ascending = terms.wire(i - 1) < terms.wire(i);
-        if (ascending)
-            for (size_t i = 0; i < terms.count; ++i) put(terms.wire(i), terms.value(i));
-        else
-            merge(terms);
-        row_ptr_[row + 1] = used_;
+    void term(size_t matrix, uint32_t wire, const Fr& value) {
+        if (matrix != matrix_ || value.is_zero()) return;
+        if (row_.size() == capacity_ - used_)
+            throw Malformed("more terms than were counted: the file changes while it is read");
+        ascending_ = ascending_ && (row_.empty() || row_.back().wire < wire);
+        row_.push_back({wire, value});
+    }
+
+    void end(size_t constraint, size_t matrix) {
+        if (matrix != matrix_) return;
+        if (!ascending_) merge();
+        for (const Term& term : row_) {
+            cols_[used_] = term.wire;
+            coeff_[used_++] = distinct_.index_of(term.value);
+        }
+        row_.clear();
+        ascending_ = true;
+        row_ptr_[constraint + 1] = used_;
     }
 
     size_t entries() const { return used_; }
@@ -127,42 +184,35 @@ public:
     }
 
 private:
+    struct Term {
+        uint32_t wire;
+        Fr value;
+    };
+
     static Fr plain_one() {
         Fr one = Fr::zero();
         one.v[0] = 1;
         return one;
     }
-    void put(uint32_t wire, const Fr& value) {
-        if (value.is_zero()) return;
-        if (used_ == capacity_) throw Malformed("more terms than were counted: the bytes change while they are read");
-        cols_[used_] = wire;
-        coeff_[used_++] = distinct_.index_of(value);
-    }
-    void merge(const Terms<Fr>& terms) {
-        order_.resize(terms.count);
-        for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<uint32_t>(i);
-        std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return terms.wire(a) < terms.wire(b); });
-        for (size_t i = 0; i < order_.size();) {
-            const uint32_t wire = terms.wire(order_[i]);
-            Fr sum = Fr::zero();
-            for (; i < order_.size() && terms.wire(order_[i]) == wire; ++i) sum = sum + terms.value(order_[i]);
-            put(wire, sum);
+    // Wires ascending, the terms of each summed, those that come to nothing left out.
+    void merge() {
+        std::sort(row_.begin(), row_.end(), [](const Term& a, const Term& b) { return a.wire < b.wire; });
+        size_t kept = 0;
+        for (size_t i = 0; i < row_.size();) {
+            Term sum = row_[i++];
+            for (; i < row_.size() && row_[i].wire == sum.wire; ++i) sum.value = sum.value + row_[i].value;
+            if (!sum.value.is_zero()) row_[kept++] = sum;
         }
+        row_.resize(kept);
     }
 
+    size_t matrix_;
     uint64_t* row_ptr_;
     uint32_t *cols_, *coeff_;
     size_t capacity_, used_ = 0;
     Distinct<Fr> distinct_;
-    std::vector<uint32_t> order_;
+    std::vector<Term> row_;  // of the row under way
+    bool ascending_ = true;
 };
-
-template <class Fr>
-Rows<Fr> fill(const uint8_t* raw, size_t size, size_t n_wires, size_t n_constraints, size_t matrix, Rows<Fr> rows) {
-    walk<Fr>(raw, size, n_wires, n_constraints, [&](size_t constraint, size_t of, const Terms<Fr>& terms) {
-        if (of == matrix) rows.append(constraint, terms);
-    });
-    return rows;
-}
 
 }  // namespace r1cs
