@@ -26,6 +26,7 @@ from cuzkd.circuits.calculator_circom2 import fnv1a
 from cuzkd.circuits.calculator_sandbox import PAGE_BYTES, Box, Signature
 from cuzkd.circuits.inputs import N8, Signals
 from cuzkd.errors import InvalidInput, MalformedFile, UnsatisfiedWitness
+from cuzkd.formats.printable import printable
 
 IMPORTS: dict[tuple[str, str], Signature | None] = {
     ("env", "memory"): None,
@@ -50,8 +51,9 @@ ELEMENT = 8 + N8  # bytes
 BLOCK = 1 << 15  # wires that are read at once
 _PAGES = 32767  # what circom's runtime gives; a page that nobody touches costs nothing
 _LONG, _MONTGOMERY = 0x80000000, 0x40000000
+_CODES = range(1, 10)
 _HASH_NOT_FOUND, _ASSIGNED_TWICE, _CONSTRAINT, _ASSERTION = 3, 6, 7, 9
-_PLACE = re.compile(rb"([\w.-]{1,100}\.circom:\d{1,9})(?::\d{1,9})?\Z")
+_PLACE = re.compile(rb"([\w.-]{1,64}\.circom:\d{1,6})(?::\d{1,6})?\Z")
 
 
 class Circom1:
@@ -145,19 +147,25 @@ class Circom1:
         return self._box.call(self._exports[name], *arguments)
 
     def _error(self, code: int, _text: int, _a: int, _b: int, _c: int, place: int) -> NoReturn:
-        """What the calculator's checks found. Of its arguments only a place in the source is believed."""
+        """What the calculator's checks found. Of its arguments only a known code and a place in the source are
+        believed: all others might be values.
+        """
         if code == _HASH_NOT_FOUND:
-            raise InvalidInput(f"input JSON: signal {self._setting}: the circuit has no such input")
+            raise InvalidInput(
+                f"input JSON: signal {printable(self._setting)}: the circuit has no such input"
+            )
         if code == _ASSIGNED_TWICE:
             raise InvalidInput(
-                f"input JSON: setting signal {self._setting}: a signal is set twice: one of them has too many values"
+                f"input JSON: setting signal {printable(self._setting)}: a signal is set twice: "
+                "one of them has too many values"
             )
         if code in (_CONSTRAINT, _ASSERTION):
             where = self._place(place & 0xFFFFFFFF)
             raise UnsatisfiedWitness(
                 f"the inputs do not satisfy the circuit: constraint{where} does not hold"
             )
-        raise InvalidInput(f"{self._box.where}: broke off for these inputs: it reports the error {code}")
+        known = f"the error {code}" if code in _CODES else "an error that circom does not have"
+        raise InvalidInput(f"{self._box.where}: broke off for these inputs: it reports {known}")
 
     def _place(self, at: int) -> str:
         size = self._memory.data_len(self._box.store)
@@ -177,7 +185,7 @@ def _require_apart(signals: Signals, offsets: dict[str, int]) -> None:
         given, room = len(signals[name]) // N8, offsets[following] - offsets[name]
         if given > room:
             raise InvalidInput(
-                f"input JSON: signal {name}: too many values: expected at most {room}, got {given}"
+                f"input JSON: signal {printable(name)}: too many values: expected at most {room}, got {given}"
             )
 
 

@@ -3,8 +3,8 @@
 Problem. The interface moves one 32-bit word a call; from Python that is 0.12 ms for each wire. Design. A loop of
 ours runs inside the sandbox, beside the calculator: inputs are written into the loop's memory in blocks and set from
 there, wires are gathered there and copied out in blocks. A failed assertion reports itself line by line, innermost
-template first; of these lines only "template X line N" is believed, so that neither values nor what log() prints
-gets out.
+template first; only a line that is an error's place and nothing else is believed, and only codes that circom has, so
+that neither values nor what log() prints gets out.
 
 The circuit's code runs as soon as its last input is set (or in init, where it has none). All counts are compared
 before that.
@@ -22,6 +22,7 @@ from cuzkd.circuits import calculator_sandbox as sandbox
 from cuzkd.circuits.calculator_sandbox import Box, Signature
 from cuzkd.circuits.inputs import N8, Signals
 from cuzkd.errors import InvalidInput, UnsatisfiedWitness
+from cuzkd.formats.printable import printable
 
 IMPORTS: dict[tuple[str, str], Signature | None] = {
     ("runtime", "exceptionHandler"): (1, 0),
@@ -50,7 +51,7 @@ OPTIONAL: dict[str, Signature] = {
 }
 BLOCK = 1 << 15  # values that the loop moves at once: 1 MiB
 _UNKNOWN = (0, 0xFFFFFFFF)  # sizes of a signal that there is not, by version
-_LINE = re.compile(r"Error in template ([A-Za-z_$][\w$]{0,127}) line: (\d{1,9})", re.ASCII)
+_LINE = re.compile(r"Error in template ([A-Za-z_$][\w$]{0,63}) line: (\d{1,6})\s*", re.ASCII)
 _MAX_LINES = 16
 _MAX_MESSAGE = 1024
 _CODES = {
@@ -167,15 +168,15 @@ class Circom2:
         for name, packed in signals.items():
             given, expected = len(packed) // N8, self._size(hashes[name], len(packed) // N8)
             if expected in _UNKNOWN and expected != given:
-                raise InvalidInput(f"input JSON: signal {name}: the circuit has no such input")
+                raise InvalidInput(f"input JSON: signal {printable(name)}: the circuit has no such input")
             if given != expected:
                 few = "few" if given < expected else "many"
                 raise InvalidInput(
-                    f"input JSON: signal {name}: too {few} values: expected {expected}, got {given}"
+                    f"input JSON: signal {printable(name)}: too {few} values: expected {expected}, got {given}"
                 )
         given, expected = sum(map(len, signals.values())) // N8, self.n_inputs()
         if given != expected:
-            names = ", ".join(signals)[:400] or "none"
+            names = printable(", ".join(signals), 400) or "none"
             raise InvalidInput(
                 f"input JSON: the circuit takes {expected} values, got {given}: "
                 f"{'signals are missing' if given < expected else 'too many'} (given: {names})"
@@ -197,9 +198,9 @@ class Circom2:
 
     def _exception(self, code: int) -> NoReturn:
         if code != 4:
-            reason = _CODES.get(code, f"it reports the error {code}")
+            reason = _CODES.get(code, "it reports an error that circom does not have")
             raise InvalidInput(f"{self._box.where}: broke off for these inputs: {reason}")
-        found = [match for line in self._lines if (match := _LINE.search(line))]
+        found = [match for line in self._lines if (match := _LINE.fullmatch(line))]
         if not found:
             raise UnsatisfiedWitness("the inputs do not satisfy the circuit: an assertion failed")
         where, *callers = (f"template {match[1]} line {match[2]}" for match in found)

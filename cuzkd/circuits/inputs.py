@@ -6,7 +6,8 @@ Problem. Values come as JSON numbers, as decimal or hexadecimal text, nested and
 tools, and from anybody. Elsewhere a number that is too large for JavaScript is silently rounded, one that is too
 large for the field silently wraps (two inputs, one witness: a double spend), and a key that occurs twice counts
 once. Design. The document is read once, with hooks that refuse what cannot be meant; what is refused is named by
-signal and index, never by value. Work is bounded before it is done: bytes, digits of a number, depth.
+signal and index, never by value. Work is bounded before it is done: bytes, by what the circuit can take, digits of a
+number, depth, names.
 
 Names are those of circom: arrays are flattened, row by row; an object is a bus, whose fields are signals
 `name.field`; in an array of objects they are `name[i].field`. A value v with |v| < r means v mod r, as in circom;
@@ -26,6 +27,7 @@ from typing import Any
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidInput
 from cuzkd.formats import json_depth
+from cuzkd.formats.printable import printable
 
 # By name of the signal: its values in order, 32 bytes each, little-endian, canonical (below r).
 Signals = Mapping[str, bytes]
@@ -34,7 +36,11 @@ N8 = 32
 MAX_BYTES = 64 << 20
 MAX_DIGITS = 100  # r has 77; more is a mistake, and turning digits into a number takes quadratic time
 MAX_DEPTH = 64
-MAX_NAME = 256  # characters
+MAX_NAME = 256  # characters of a signal's whole name
+# What a circuit of so many values may be sent. A value has at most 78 digits, most often fewer: there is room for
+# names, quotes and deep indentation.
+FREE_BYTES, BYTES_A_VALUE = 4096, 256
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DECIMAL = re.compile(r"-?[0-9]+", re.ASCII)
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+", re.ASCII)
 _KINDS = {dict: "an object", list: "an array", type(None): "null"}
@@ -55,12 +61,12 @@ class _At(Exception):
         self.place = ""
 
 
-def parse(data: bytes, curve: str, max_bytes: int = MAX_BYTES) -> Signals:
-    """The signals of an input file. Raises InvalidInput: too large, not JSON, not an object of values, a value that
-    is no number of the field. Names signal and index, never a value.
+def parse(data: bytes, curve: str, max_bytes: int = MAX_BYTES, n_values: int | None = None) -> Signals:
+    """The signals of an input file. n_values: how many the circuit takes, None where it does not say; they bound the
+    file, too. Raises InvalidInput: too large, not JSON, not an object of values, a value that is no number of the
+    field. Names signal and index, never a value.
     """
-    if len(data) > max_bytes:
-        raise InvalidInput(f"input JSON: {len(data)} bytes, at most {max_bytes} are allowed")
+    _require_size(len(data), max_bytes, n_values)
     document = _read(data)
     if not isinstance(document, dict):
         raise InvalidInput(f"input JSON: expected an object of signals, got {_kind(document)}")
@@ -68,14 +74,24 @@ def parse(data: bytes, curve: str, max_bytes: int = MAX_BYTES) -> Signals:
     signals: dict[str, bytes] = {}
     for name, value in _qualified("", document):
         if name in signals:
-            raise InvalidInput(f"input JSON: signal {name} is given twice")
+            raise InvalidInput(f"input JSON: signal {printable(name)} is given twice")
         packed = bytearray()
         try:
             _pack(value, r, packed)
         except _At as at:
-            raise InvalidInput(f"input JSON: signal {name}{at.place}: {at.why} (curve {curve})") from None
+            place = printable(name) + at.place
+            raise InvalidInput(f"input JSON: signal {place}: {at.why} (curve {curve})") from None
         signals[name] = bytes(packed)
     return signals
+
+
+def _require_size(nbytes: int, max_bytes: int, n_values: int | None) -> None:
+    if nbytes > max_bytes:
+        raise InvalidInput(f"input JSON: {nbytes} bytes, at most {max_bytes} are allowed")
+    if n_values is not None and nbytes > (most := FREE_BYTES + BYTES_A_VALUE * n_values):
+        raise InvalidInput(
+            f"input JSON: {nbytes} bytes, at most {most} are allowed for the {n_values} values that the circuit takes"
+        )
 
 
 def _read(data: bytes) -> Any:
@@ -101,14 +117,18 @@ def _read(data: bytes) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if len(name) > MAX_NAME:
-            raise InvalidInput(
-                f"input JSON: a name of {len(name)} characters, at most {MAX_NAME} are allowed"
-            )
+        _require_name(name)
         if name in found:
-            raise InvalidInput(f"input JSON: the name {name} occurs twice in one object")
+            raise InvalidInput(f"input JSON: the name {printable(name)} occurs twice in one object")
         found[name] = value
     return found
+
+
+def _require_name(name: str) -> None:
+    if len(name) > MAX_NAME:
+        raise InvalidInput(f"input JSON: a name of {len(name)} characters, at most {MAX_NAME} are allowed")
+    if _SURROGATE.search(name):
+        raise InvalidInput("input JSON: a name is no Unicode text: it holds half of a surrogate pair")
 
 
 def _number(text: str, pattern: re.Pattern[str], base: int = 10) -> int | _Refused:
@@ -121,13 +141,16 @@ def _number(text: str, pattern: re.Pattern[str], base: int = 10) -> int | _Refus
 
 def _qualified(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """(name of the signal, its scalar or nested array of scalars), buses taken apart."""
+    _require_name(name)
     if isinstance(value, dict):
         for field, inner in value.items():
             yield from _qualified(f"{name}.{field}" if name else field, inner)
     elif isinstance(value, list) and _holds_objects(value):
         for index, inner in enumerate(value):
             if not isinstance(inner, dict | list):
-                raise InvalidInput(f"input JSON: {name}[{index}]: is no object, and others in the array are")
+                raise InvalidInput(
+                    f"input JSON: {printable(name)}[{index}]: is no object, and others in the array are"
+                )
             yield from _qualified(f"{name}[{index}]", inner)
     else:
         yield name, value

@@ -60,7 +60,8 @@ class Intake:
             code, message = Exhausted.code, f"spool: {os.strerror(error.errno or 0)}; try again later"
         except Exception as error:  # a bug of ours: its text might quote an input
             code, message = CuzkdError.code, f"the calculation failed: {type(error).__name__}"
-        return wire.FromIntake(failed=wire.Failed(error_code=code, error_message=message))
+        encodable = message.encode("utf-8", "backslashreplace").decode()
+        return wire.FromIntake(failed=wire.Failed(error_code=code, error_message=encodable))
 
     def _calculate(self, request: wire.Calculate) -> wire.Calculated:
         started_s = time.monotonic()
@@ -68,7 +69,7 @@ class Intake:
         compiled.facts.require_fits(request.circuit, request.curve, request.n_wires)
         compiled_s = time.monotonic()
         data = Path(request.input_path).read_bytes()
-        signals = inputs.parse(data, request.curve, self._max_input_bytes)
+        signals = inputs.parse(data, request.curve, self._max_input_bytes, compiled.n_inputs)
         del data
         descriptor = os.open(request.output_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as out:

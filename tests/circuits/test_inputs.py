@@ -100,18 +100,46 @@ SECRET = "98765432123456789"
         (b'{"a": "\xff"}', "is not UTF-8, from byte 7"),
         ('{"a": 1}'.encode("utf-16"), "is not UTF-8"),
         (f'{{"{"n" * 257}": 1}}', "a name of 257 characters"),
+        (f'{{"{"n" * 200}": {{"{"m" * 56}": 1}}}}', "a name of 257 characters"),
+        (f'{{"{"n" * 200}": [{{"{"m" * 53}": 1}}]}}', "a name of 257 characters"),
+        ('{"a": ' + f'{{"{"n" * 250}":' * 60 + "1.5" + "}" * 61, "a name of 503 characters"),
+        (r'{"\ud800": 1.5}', "a name is no Unicode text"),
+        (r'{"a": {"\udfffx": 1}}', "a name is no Unicode text"),
+        (r'{"\ud83d\ude00": 1.5}', "signal \N{GRINNING FACE}: has a fraction"),
+        (
+            r'{"\u001b[2J\ncuzkd: sound\u202e": 1.5}',
+            r"signal \\x1b\[2J\\ncuzkd: sound\\u202e: has a fraction",
+        ),
+        (r'{"\u0007": 1, "\u0007": 2}', r"the name \\x07 occurs twice"),
+        (r'{"p": {"\u0007": 1}, "p.\u0007": 2}', r"signal p.\\x07 is given twice"),
+        (r'{"\u0007": [{"x": 1}, 3]}', r"JSON: \\x07\[1\]: is no object"),
+        ('{"a": ' + f'"{"n" * 200}"' + "}", "signal a: has 200 digits"),
+        (f'{{"{"n" * 200}": 1.5}}', f"signal {'n' * 80}[.]{{3}}: has a fraction"),
     ],
 )
 def test_refusals_name_the_place_and_never_the_value(text, says):
     with pytest.raises(InvalidInput, match=says) as caught:
         parsed(text)
     assert SECRET not in str(caught.value) and "9999" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 400 and str(caught.value).isprintable()
 
 
 def test_size_is_looked_at_first():
     with pytest.raises(InvalidInput, match="input JSON: 11 bytes, at most 10"):
         inputs.parse(b'{"a": 1234}', "bn254", max_bytes=10)
+
+
+def test_size_is_bounded_by_what_the_circuit_can_take():
+    largest = {"a": [f"0x{R - 1:064x}"] * 1000}
+    for written in (json.dumps(largest), json.dumps(largest, indent=64)):
+        assert len(inputs.parse(written.encode(), "bn254", n_values=1000)["a"]) == 32_000
+    small = b'{"a": [1, 2]}'
+    assert inputs.parse(small.ljust(4096 + 512), "bn254", n_values=2)
+    for data in (small.ljust(4096 + 513), b"?" * (4096 + 513)):  # not looked at
+        with pytest.raises(
+            InvalidInput, match="4609 bytes, at most 4608 are allowed for the 2 values that the circuit takes"
+        ):
+            inputs.parse(data, "bn254", n_values=2)
 
 
 @settings(max_examples=200, deadline=None)

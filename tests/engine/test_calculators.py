@@ -155,13 +155,15 @@ async def test_jobs_at_once_do_not_mix(world, n):
         (FAILS, inputs(SECRET), UnsatisfiedWitness, "the inputs do not satisfy the circuit"),
         ({}, f'{{"a": [{SECRET}, 0.5]}}', InvalidInput, r"signal a\[1\]: has a fraction"),
         ({}, f'{{"a": [{SECRET}]}}', InvalidInput, "too few values: expected 2, got 1"),
-        ({}, " " * 5000, InvalidInput, "5000 bytes, at most 4096 are allowed"),
+        ({}, " " * 5000, InvalidInput, "5000 bytes, at most 4608 are allowed for the 2 values"),
+        ({}, " " * 9000, InvalidInput, "9000 bytes, at most 8192 are allowed"),
+        ({}, f'{{"\\ud800": {SECRET}}}', InvalidInput, "a name is no Unicode text"),
         ({"version": 3}, inputs(1), InvalidInput, "circuit it: witness calculator: made by circom 3"),
     ],
 )
 @on_a_loop
 async def test_what_is_the_submitters_to_hear(world, parts, text, error, says):
-    async with world.calculators(max_instructions=10**6, max_input_bytes=4096) as calculators:
+    async with world.calculators(max_instructions=10**6, max_input_bytes=8192) as calculators:
         with pytest.raises(error, match=says) as caught:
             await calculators.calculate(world.circuit("it", **parts), *world.files(text))
         assert str(SECRET) not in str(caught.value)
@@ -346,6 +348,16 @@ def test_errors_that_nobody_expected_say_nothing(registry, code, says):
     intake = intake_process.Intake(wire.Configure(memory_bytes=77, fuel=1, max_input_bytes=1), registry, "")
     failed = intake.answer(wire.Calculate(circuit="it", calculator_digest="0")).failed
     assert (failed.error_code, failed.error_message) == (code, says)
+
+
+def test_an_answer_is_sent_whatever_it_quotes():
+    class Odd:
+        def get(self, name):
+            raise NotFound("no \ud800 here")
+
+    intake = intake_process.Intake(wire.Configure(memory_bytes=77, fuel=1, max_input_bytes=1), Odd(), "")
+    failed = intake.answer(wire.Calculate(circuit="it", calculator_digest="0")).failed
+    assert (failed.error_code, failed.error_message) == ("not_found", "no \\ud800 here")
 
 
 def test_memory_is_bounded_by_the_system():
