@@ -94,6 +94,14 @@ def folder(value: Any) -> Path:
     return found
 
 
+def host_port(value: Any) -> str:
+    """An address of TCP; empty text means none."""
+    host, _, port = text(value).rpartition(":")
+    if value and not (host and host != "unix" and port.isascii() and port.isdigit()):
+        raise ValueError(f"expected HOST:PORT, got {value!r}")
+    return str(value)
+
+
 def paths(value: Any) -> tuple[Path, ...]:
     if not isinstance(value, list):
         raise ValueError(f"expected a list of folders, got {value!r}")
@@ -111,7 +119,7 @@ def setting(parse: Callable[[Any], Any], default: Any) -> Any:
 class Daemon:
     listen: str = setting(text, "unix:///run/cuzkd/cuzkd.sock")
     state_dir: Path = setting(folder, Path("/var/lib/cuzkd"))
-    metrics: str = setting(text, "")  # HOST:PORT of /metrics and /status; empty = off
+    metrics: str = setting(host_port, "")  # HOST:PORT of /metrics and /status; empty = off
     drain_s: float = setting(span, 60.0)  # how long running jobs may go on after the first SIGTERM
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info")
 

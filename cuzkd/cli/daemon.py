@@ -74,14 +74,6 @@ def _demo(args: argparse.Namespace) -> int:
     )
 
 
-def _host_port(text: str) -> str:
-    """Empty means none. Whether one can listen there is the daemon's to say."""
-    host, _, port = text.rpartition(":")
-    if text and not (host and host != "unix" and port.isascii() and port.isdigit()):
-        raise argparse.ArgumentTypeError(f"expected HOST:PORT, got {text!r}")
-    return text
-
-
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
@@ -102,7 +94,6 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     command.add_argument(
         "--metrics",
-        type=_host_port,
         metavar="HOST:PORT",
         help="serve /metrics and /status there (default: nowhere)",
     )
