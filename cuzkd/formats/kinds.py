@@ -30,7 +30,7 @@ from cuzkd.formats import (
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import Proof, VerifyingKey
 
-MAX_PROOF_BYTES = 1 << 20  # more than any row of proofs that somebody takes for one
+MAX_PROOF_BYTES = snarkjs.MAX_PROOF_BYTES  # more than any row of proofs that somebody takes for one
 
 
 class Kind(StrEnum):
@@ -159,7 +159,7 @@ def read_proof(path: str | os.PathLike[str], curve: str | None = None) -> Proof:
     file = RawFile(path)
     kind = kind_of(file)
     if kind is Kind.JSON:
-        text, record = snarkjs.load(path)
+        text, record = snarkjs.load(path, MAX_PROOF_BYTES)
         _require_json(record, "a proof", path)
         return snarkjs.proof_from_json(text, str(path), curve or json_curve(text, record, str(path)))
     if kind is not Kind.PROOFS:

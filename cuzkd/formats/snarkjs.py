@@ -7,7 +7,8 @@ reads one names it.
 Problem: elsewhere a number that is not reduced passes, or passes in one tool and fails in the next.
 Design: exact shapes, exact digits, every coordinate below q, every public value below r. Points are checked
 against the curve by the verifier, not here. The ..._from_json functions take text and `where` (a name for
-messages); read_... take a path.
+messages); read_... take a path. How large a text may be is bounded for files, how much it
+may hold for all.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import Proof, VerifyingKey
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,127}", re.ASCII)
-# A key with 100,000 public values is 25 MB.
-MAX_BYTES = 256 << 20
+# What a text costs once it is parsed is bounded by these two: about 0.5 GiB. A key with 200,000 public values has 37 MB
+# (BN254) to 52 MB (BLS12-381), and 800,000 values.
+MAX_BYTES = 64 << 20
+MAX_VALUES = 1 << 21
+MAX_PROOF_BYTES = 1 << 20
 MAX_DEPTH = 16  # a verification key needs four
 # Final exponentiations differ by a power that changes no equation between pairings. ffjavascript's value is the
 # reduced pairing to this power of the curve's parameter x (found on snarkjs's exports, which the tests hold).
@@ -128,7 +132,7 @@ def vkey_from_json(text: str | bytes, where: str) -> VerifyingKey:
 
 def read_proof(path: str | os.PathLike[str], curve: str) -> Proof:
     """proof_from_json of a file."""
-    return proof_from_json(_text(path), str(path), curve)
+    return proof_from_json(_text(path, MAX_PROOF_BYTES), str(path), curve)
 
 
 def read_publics(path: str | os.PathLike[str], curve: str) -> list[int]:
@@ -141,16 +145,16 @@ def read_vkey(path: str | os.PathLike[str]) -> VerifyingKey:
     return vkey_from_json(_text(path), str(path))
 
 
-def load(path: str | os.PathLike[str]) -> tuple[bytes, Any]:
+def load(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> tuple[bytes, Any]:
     """The text of a file of JSON, and what it holds, whatever that is. Raises MalformedFile, InvalidInput."""
-    text = _text(path)
+    text = _text(path, max_bytes)
     return text, _load(text, str(path))
 
 
-def _text(path: str | os.PathLike[str]) -> bytes:
+def _text(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
     file = RawFile(path)
-    if file.size > MAX_BYTES:
-        raise MalformedFile(f"{path}: expected at most {MAX_BYTES} bytes of JSON, found {file.size}")
+    if file.size > max_bytes:
+        raise MalformedFile(f"{path}: expected at most {max_bytes} bytes of JSON, found {file.size}")
     return bytes(file.read(0, file.size))
 
 
@@ -162,6 +166,10 @@ def _load(text: str | bytes, where: str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
+        if (n := json_depth.most_values(text)) > MAX_VALUES:
+            raise MalformedFile(
+                f"{where}: is not JSON of ours: expected at most {MAX_VALUES} values, found {n}"
+            )
         if json_depth.is_deeper(text, MAX_DEPTH):
             raise MalformedFile(f"{where}: is not JSON of ours: nested deeper than {MAX_DEPTH}")
         return json.loads(text)

@@ -3,6 +3,7 @@ words.
 """
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from cuzkd.curves import params
 from cuzkd.errors import InvalidInput, MalformedFile
-from cuzkd.formats import snarkjs
+from cuzkd.formats import json_depth, kinds, snarkjs
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 ALL = {"edge_nopub": "bn254", "edge_pub100": "bn254", "merkle_1k": "bn254", "merkle_1k_bls12381": "bls12_381"}
@@ -161,6 +162,54 @@ def test_files(tmp_path):
     (tmp_path / "empty.json").touch()
     with pytest.raises(MalformedFile, match="empty"):
         snarkjs.read_publics(tmp_path / "empty.json", "bn254")
+
+
+def test_files_too_large_are_not_read(tmp_path):
+    path = tmp_path / "hole.json"
+    for read, largest in (
+        (snarkjs.read_vkey, 64 << 20),
+        (lambda path: snarkjs.read_publics(path, "bn254"), 64 << 20),
+        (lambda path: snarkjs.read_proof(path, "bn254"), 1 << 20),
+        (kinds.read_proof, 1 << 20),
+    ):
+        with open(path, "wb") as file:
+            file.write(b"{")
+            file.truncate(largest + 1)
+        with pytest.raises(
+            MalformedFile, match=f"expected at most {largest} bytes of JSON, found {largest + 1}"
+        ):
+            read(path)
+
+
+@pytest.mark.parametrize("piece", ["[],", "{},", '{"b":1},', "1,", '"",', '[1,{"a":[2]}],'])
+def test_values_are_counted_before_they_are_made(piece):
+    """Not fewer than there are; beyond the limit the text is not parsed."""
+
+    def count(value):
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return 1 + sum(map(count, inner))
+
+    few = f"[{piece * 50}0]"
+    assert count(json.loads(few)) <= json_depth.most_values(few) <= 3 * count(json.loads(few))
+    text = f"[{piece * snarkjs.MAX_VALUES}0]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedFile, match=f"expected at most {snarkjs.MAX_VALUES} values, found"):
+            snarkjs.publics_from_json(text, "x", "bn254")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+def test_a_key_of_two_hundred_thousand_values_fits(curve):
+    """By the text of one of its largest points."""
+    q = params.CURVES[curve].q
+    head = {"IC": [[str(q - 1), str(q - 2), "1"]] * 10}
+    text = json.dumps(head, indent=1)
+    assert (
+        len(text) * 20_000 < snarkjs.MAX_BYTES and json_depth.most_values(text) * 20_000 < snarkjs.MAX_VALUES
+    )
 
 
 junk = st.recursive(
