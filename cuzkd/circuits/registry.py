@@ -22,7 +22,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits import pagecache, prepared
 from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
-from cuzkd.errors import AlreadyExists, CuzkdError, InvalidInput, InvalidKey, NotFound
+from cuzkd.errors import AlreadyExists, CuzkdError, Exhausted, InvalidInput, InvalidKey, NotFound
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
 
@@ -109,7 +109,7 @@ class Registry:
                 raise InvalidKey(f"{path}: {file.size} bytes are no manifest")
             text = bytes(file.read(0, file.size)).decode()
         except InvalidInput as error:
-            if not os.path.exists(folder):
+            if not os.path.lexists(folder):
                 raise NotFound(f"circuit {name}: not in {self.directory}") from None
             if not os.path.exists(path):
                 raise InvalidKey(f"{path}: is missing; remove the circuit and add it again") from None
@@ -239,9 +239,11 @@ class Registry:
                 return self._commit(staging, manifest)
 
     def remove(self, name: str) -> None:
-        """Take a circuit away, also a damaged one. Processes that have opened it keep it. Raises NotFound."""
+        """Take a circuit away, also a damaged one, or whatever else has its name: of a link, the link. Processes that
+        have opened it keep it. Raises NotFound.
+        """
         path = self.directory / require_name(name)
-        if not path.is_dir():
+        if not os.path.lexists(path):
             raise NotFound(f"circuit {name}: not in {self.directory}")
         with self._locked():
             old = self.directory / f".old-{uuid.uuid4()}"
@@ -250,7 +252,7 @@ class Registry:
             except FileNotFoundError:
                 raise NotFound(f"circuit {name}: not in {self.directory}") from None
             _sync_directory(self.directory)
-            shutil.rmtree(old)
+            _delete(old)
 
     def _scan(self) -> Iterator[tuple[str, Manifest | InvalidKey]]:
         try:
@@ -268,7 +270,7 @@ class Registry:
     def _commit(self, staging: Path, manifest: Manifest) -> Manifest:
         """Give a prepared directory its name, or find out that it was there before. Called under the lock."""
         target = self.directory / manifest.name
-        if target.exists():
+        if os.path.lexists(target):
             existing = self.get(manifest.name)
             if existing.digest == manifest.digest:
                 return existing
@@ -289,7 +291,8 @@ class Registry:
         with self._locked():
             self._sweep()
             staging = self.directory / f".new-{uuid.uuid4()}"
-            staging.mkdir(mode=0o700)
+            with _disk(staging):
+                staging.mkdir(mode=0o700)
             descriptor = _lock(staging, fcntl.LOCK_EX)
         try:
             yield staging
@@ -300,11 +303,13 @@ class Registry:
     def _sweep(self) -> None:
         """Remove what an add or a remove that was killed has left. Called under the lock."""
         for entry in os.scandir(self.directory):
-            if entry.name.startswith((".new-", ".old-")):
-                try:
-                    descriptor = _lock(Path(entry.path), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:  # somebody is at work there, or it is gone
+            if not entry.name.startswith((".new-", ".old-")):
+                continue
+            with suppress(OSError):  # somebody is at work there, or it is gone
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry)
                     continue
+                descriptor = _lock(Path(entry.path), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(entry.path, ignore_errors=True)
                 os.close(descriptor)
 
@@ -320,7 +325,7 @@ class Registry:
 
 
 def _lock(directory: Path, how: int) -> int:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, how)
     except OSError:
@@ -345,10 +350,27 @@ def _digest(data: bytes) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
+    with _disk(path), open(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Around writes: the disk takes no more. Raises Exhausted, as keyfile.py does."""
+    try:
+        yield
+    except OSError as error:
+        raise Exhausted(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _delete(path: Path) -> None:
+    """Whatever it is; a link is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _sync_directory(path: Path) -> None:

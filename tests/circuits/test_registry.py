@@ -1,5 +1,6 @@
 """The registry: sound keys go in whole and come out the same; others are refused in words and leave nothing behind."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from cuzkd.backend import cpu
 from cuzkd.circuits import builtin, registry
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves import params
-from cuzkd.errors import AlreadyExists, InvalidInput, InvalidKey, MalformedFile, NotFound
+from cuzkd.errors import AlreadyExists, Exhausted, InvalidInput, InvalidKey, MalformedFile, NotFound
 from cuzkd.formats import affine, zkey
 from cuzkd.groth16 import prover, setup
 
@@ -296,6 +297,57 @@ def test_what_a_killed_add_left_is_swept(tmp_path):
     assert list(circuits.list()) == []
     circuits.add("c", zkey=VECTORS / "edge_nopub" / "circuit.zkey")
     assert leftovers(tmp_path) == ["c"]
+
+
+@pytest.mark.parametrize("what", ["file", "pipe", "link to a folder", "dangling link", "empty folder"])
+@pytest.mark.parametrize("name", ["c", ".old-1", ".new-1"])
+def test_whatever_has_a_name_can_be_removed_and_nothing_is_followed(what, name, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"x")
+    circuits = Registry(tmp_path / "state")
+    circuits.add("good", zkey=VECTORS / "edge_nopub" / "circuit.zkey")
+    path = tmp_path / "state" / "circuits" / name
+    {
+        "file": lambda: path.write_bytes(b"x"),
+        "pipe": lambda: os.mkfifo(path),
+        "link to a folder": lambda: path.symlink_to(outside),
+        "dangling link": lambda: path.symlink_to("nowhere"),
+        "empty folder": path.mkdir,
+    }[what]()
+    assert [m.name for m in circuits.list()] == ["good"]
+    if name == "c":
+        assert "remove the circuit" in str(circuits.problems()["c"])
+        with pytest.raises(InvalidKey, match="is missing; remove the circuit"):
+            circuits.add("c", zkey=VECTORS / "edge_nopub" / "circuit.zkey")
+        circuits.remove("c")
+        with pytest.raises(NotFound):
+            circuits.remove("c")
+    else:
+        assert not circuits.problems()
+        circuits.add("good", zkey=VECTORS / "edge_nopub" / "circuit.zkey")  # sweeps
+    assert leftovers(tmp_path / "state") == ["good"]
+    assert (outside / "precious").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("file", ["key.bin", "calculator.wasm", "manifest.json", ".new-"])
+def test_a_full_disk_is_not_now_and_names_the_file(file, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_of(descriptor):
+        if file in os.readlink(f"/proc/self/fd/{descriptor}").rsplit("/", 1)[-1]:
+            full()
+
+    key = zkey.read(VECTORS / "edge_nopub" / "circuit.zkey")
+    if file == ".new-":
+        monkeypatch.setattr(Path, "mkdir", lambda path, **_: full() if file in path.name else os.mkdir(path))
+    else:
+        monkeypatch.setattr(os, "fsync", full_of)
+    with pytest.raises(Exhausted, match=rf"{file}.*: cannot be written.*: No space left"):
+        Registry(tmp_path / "state").install("c", key, "x", calculator=b"\0asm")
+    monkeypatch.undo()
+    assert leftovers(tmp_path / "state") == []
 
 
 def test_looking_up_loads_no_native_code(tmp_path):
