@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import stat
 import weakref
 from collections.abc import Iterator
@@ -109,9 +110,9 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     or something that is no file; OSError, naming `path`, where it cannot be written.
     """
     target = _place(Path(path))
-    partial = target.with_name(target.name + ".part")
+    partial = target.with_name(f".{secrets.token_hex(8)}.part")  # nobody's, whatever else is in the folder
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

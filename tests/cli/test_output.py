@@ -1,5 +1,6 @@
 """Where output goes: streams that are full, closed or narrow, and what lies already where a file is to be."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -110,11 +111,25 @@ def test_what_is_no_file_is_not_replaced(tmp_path, place, says):
     assert [p.name for p in tmp_path.iterdir()] == ["pipe"] and (tmp_path / "pipe").is_fifo()
 
 
-def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path):
-    (tmp_path / "x.part").mkdir()
-    with pytest.raises(OSError, match="directory") as caught:
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as caught:
         written(tmp_path / "x")
-    assert caught.value.filename == str(tmp_path / "x")
+    assert caught.value.filename == str(tmp_path / "x") and not list(tmp_path.iterdir())
+
+
+def test_what_is_being_written_has_a_name_that_nobody_could_have_taken(tmp_path):
+    """Neither a link nor a file of somebody's, nor two writers at once, get mixed up."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"mine")
+    (tmp_path / "x.part").symlink_to(precious)
+    with written_whole(tmp_path / "x") as one, written_whole(tmp_path / "x") as other:
+        one.write(b"one")
+        other.write(b"other")
+    assert (tmp_path / "x").read_bytes() == b"one" and precious.read_bytes() == b"mine"
 
 
 def test_export_overwrites_what_it_is_told_to(capsys, tmp_path):
