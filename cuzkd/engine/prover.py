@@ -84,7 +84,14 @@ def serve(sock: socket.socket) -> None:
     first = channel.receive()
     if first is None:
         os._exit(1)
-    reporter = Reporter(channel.send)
+
+    def send(message: wire.FromProver) -> None:
+        try:
+            channel.send(message)
+        except OSError:  # the front is gone, and with it everybody who could want an answer
+            os._exit(1)
+
+    reporter = Reporter(send)
     try:
         if first.WhichOneof("kind") != "configure":
             raise InvalidInput(f"the first message is {first.WhichOneof('kind')!r}, expected 'configure'")

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from engine.prover_fakes import Front
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
+from cuzkd.engine import channel
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.formats import proof_bytes, wtns
 from cuzkd.groth16 import setup, verifier
@@ -326,3 +328,19 @@ def test_synthesis_makes_no_second_copy_of_a_b_c(tmp_path):
         partition.release()
     assert grown < 1 << 20
     pool.close()
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_a_front_that_is_gone_before_all_is_open_leaves_no_traceback(state, configured):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "cuzkd.engine.prover", "--fd", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+        )
+        if configured:
+            configure = wire.Configure(state_dir=str(state), backend="cpu", threads=1)
+            ours.sendall(channel.pack(wire.ToProver(configure=configure)))
+    _, words = child.communicate(timeout=60)
+    assert (child.returncode, words) == (1, b"")
