@@ -5,9 +5,11 @@ anybody forge), or a key that belongs to another circuit or another verification
 do not verify, or does not show at all. And keys are larger than memory.
 Design: counts were checked by whoever made the key object. The few points of the head are looked at at once. The
 many others pass by, block after block, on their way into the key file: each of them is checked against curve and
-subgroup, and random sums are made of them on the way, from which pairings tell at the end whether B1 is B2, and
-whether A, B and H fit the constraint matrices (fits.py). So a key is read once, and what was checked is what was
-written.
+subgroup, and random sums are made of them on the way, from which pairings tell at the end whether B1 is B2, whether
+A, B and H fit the constraint matrices (fits.py), and, where C is known, whether L, IC and C do (assignments.py). So a
+key is read once, and what was checked is what was written.
+Where C is not known, as with a .zkey alone, L and IC cannot be told from those of another C: of a wire that has a
+point in A or B it is only known that they are not infinity, and of the others nothing at all.
 Life: Checks(head) -> watch(query, its blocks) for each query, in any order -> conclude().
 """
 
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U64, SparseMatrix
+from cuzkd.circuits.assignments import Assignment, assign
 from cuzkd.circuits.fits import ROUNDS, Fit, random_scalars, widened
 from cuzkd.curves import params
 from cuzkd.errors import InvalidKey
@@ -75,7 +78,20 @@ class Checks:
     ) -> None:
         require_sound_head(key, source, expected)
         self._key, self._source, self._told = key, source, told
-        self.fit = Fit(key.constraints, key.arrays, families or [key.arrays.root_family])
+        families = families or [key.arrays.root_family]
+        self.fit = Fit(key.constraints, key.arrays, families)
+        self.assignment: Assignment | None = None
+        if key.constraints.c is not None:
+            self.assignment = assign(key.constraints, key.arrays, families, self.fit.b.scalars)
+        n_ic = len(key.vk.ic)
+        self._in_a_or_b = np.zeros(key.arrays.n_wires, bool)  # wires whose points there are not all infinity
+        self._in_ic_or_l = np.zeros(key.arrays.n_wires, bool)
+        self._in_ic_or_l[:n_ic] = _finite(key.vk.ic)
+        self._finite = {
+            "a_g1": self._in_a_or_b,
+            "b_g1": self._in_a_or_b,
+            "l_g1": self._in_ic_or_l[n_ic:],
+        }
         self._sums: dict[str, U64] = {}
         self._picked: dict[str, U64] = {}  # "A 5": a single point
 
@@ -90,6 +106,8 @@ class Checks:
         for block in blocks:
             _require_points(curve, group, block, f"{self._source}: {name}", at, count)
             window = slice(at, at + len(block))
+            if query in self._finite:
+                self._finite[query][window] |= _finite(block)
             for label, scalars, mask in wanted:
                 self._add(label, group, block, scalars[window], None if mask is None else mask[window])
             for wire in self._singles(query):
@@ -102,37 +120,86 @@ class Checks:
     def conclude(self) -> int:
         """What all points together must satisfy. Returns the root family that H is of."""
         curve, sums = self._key.vk.curve, self._sums
-        total = sums["B2 0"]
-        for number in range(1, ROUNDS + 1):
-            total = _add(curve, "g2", total, sums[f"B2 {number}"])
-        if not same_multiple(curve, sums["B1"], total):
+        b2 = self._sum("g2", [f"B2 {number}" for number in range(ROUNDS + 1)])
+        if not same_multiple(curve, sums["B1"], b2):
             raise InvalidKey(f"{self._source}: B1 and B2 are not the same multiples of their generators")
         left = [(sums[f"A {n}"], self._picked[f"B2 {t}"]) for n, t in enumerate(self.fit.a.partners)]
         left += [(self._picked[f"A {t}"], sums[f"B2 {n}"]) for n, t in enumerate(self.fit.b.partners)]
+        family = self._family(left)
+        self._require_no_infinity()
+        if self.assignment is not None and not self._satisfied(self.assignment, family, b2):
+            raise InvalidKey(
+                f"{self._source}: L, IC or C: the key was not made for these constraints "
+                "(C of the .r1cs, points L or IC differ)"
+            )
+        return family
+
+    def _family(self, left: Sequence[tuple[U64, U64]]) -> int:
+        """The roots with which A, B and H fit."""
+        curve = self._key.vk.curve
         for family in self.fit.h:
-            right = (_negative(curve, "g1", sums[f"H {family}"]), self._key.vk.delta_g2)
-            g1, g2 = zip(*left, right, strict=True)
-            if hosts.best().services.pairing_check(curve, np.stack(g1), np.stack(g2)):
+            right = (_negative(curve, "g1", self._sums[f"H {family}"]), self._key.vk.delta_g2)
+            if _is_one(curve, [*left, right]):
                 return family
         raise InvalidKey(
             f"{self._source}: A, B and H do not fit the constraint matrices "
             f"(with roots of unity from {' or '.join(map(str, self.fit.h))}): they are of another circuit"
         )
 
+    def _satisfied(self, assignment: Assignment, family: int, b2: U64) -> bool:
+        """Does the equation of assignments.py hold? b2: <y1, B2>."""
+        curve, vk, sums = self._key.vk.curve, self._key.vk, self._sums
+        ic = hosts.best().backend.msm(curve, "g1", vk.ic, assignment.rho[: len(vk.ic)])
+        factors = [b2, *(sums[f"B2 y{n}"] for n in range(1, len(assignment.y)))]
+        pairs = [(sums[f"A z{n}"], factor) for n, factor in enumerate(factors)]
+        pairs += [
+            (_negative(curve, "g1", self._sum("g1", ["L rho", f"H of all {family}"])), vk.delta_g2),
+            (_negative(curve, "g1", ic), vk.gamma_g2),
+            (sums["A rho"], vk.beta_g2),
+            (vk.alpha_g1, sums["B2 rho"]),
+        ]
+        return _is_one(curve, pairs)
+
+    def _require_no_infinity(self) -> None:
+        """beta u_i + alpha v_i + w_i is zero where u_i, v_i and w_i are, and else by a chance that never comes. Every
+        public wire has a u_i, from the row that binds it.
+        """
+        lost = self._in_a_or_b & ~self._in_ic_or_l
+        if lost.any():
+            wire, n_ic = int(lost.argmax()), len(self._key.vk.ic)
+            name, at, count = ("IC", wire, n_ic) if wire < n_ic else ("C", wire - n_ic, len(lost) - n_ic)
+            raise InvalidKey(
+                f"{self._source}: {name}: point {at} of {count} is infinity, but in A or B its wire has another point"
+            )
+
     def _wanted(self, query: str) -> list[Wanted]:
         a, b = self.fit.a, self.fit.b
-        if query == "a_g1":
-            return [(f"A {n}", a.scalars, a.round == n) for n in range(len(a.partners))]
-        if query == "b_g1":
-            return [("B1", b.scalars, None)]
-        if query == "b_g2":
-            return [(f"B2 {n}", b.scalars, b.round == n) for n in range(ROUNDS + 1)]
-        if query == "h_g1":
-            return [(f"H {family}", h, None) for family, h in self.fit.h.items()]
-        return []
+        wanted: dict[str, list[Wanted]] = {
+            "a_g1": [(f"A {n}", a.scalars, a.round == n) for n in range(len(a.partners))],
+            "b_g1": [("B1", b.scalars, None)],
+            "b_g2": [(f"B2 {n}", b.scalars, b.round == n) for n in range(ROUNDS + 1)],
+            "h_g1": [(f"H {family}", h, None) for family, h in self.fit.h.items()],
+            "l_g1": [],
+        }
+        if (assignment := self.assignment) is not None:
+            rho = assignment.rho
+            wanted["a_g1"] += [(f"A z{n}", z, None) for n, z in enumerate(assignment.z)]
+            wanted["a_g1"].append(("A rho", rho, None))
+            # The first y is b.scalars.
+            wanted["b_g2"] += [(f"B2 y{n}", y, None) for n, y in enumerate(assignment.y) if n > 0]
+            wanted["b_g2"].append(("B2 rho", rho, None))
+            wanted["h_g1"] += [(f"H of all {family}", h, None) for family, h in assignment.h.items()]
+            wanted["l_g1"].append(("L rho", rho[len(self._key.vk.ic) :], None))
+        return wanted[query]
 
     def _singles(self, query: str) -> Sequence[int]:
         return {"a_g1": self.fit.b.partners, "b_g2": self.fit.a.partners}.get(query, ())
+
+    def _sum(self, group: str, labels: Sequence[str]) -> U64:
+        total = self._sums[labels[0]]
+        for label in labels[1:]:
+            total = _add(self._key.vk.curve, group, total, self._sums[label])
+        return total
 
     def _add(self, label: str, group: str, points: U64, scalars: U64, mask: NDArray[np.bool_] | None) -> None:
         if mask is not None and not mask.all():
@@ -200,6 +267,16 @@ def same_multiple(curve: str, in_g1: U64, in_g2: U64) -> bool:
     minus_g2 = affine.g2_to_array(curve, (x, (-y[0] % c.q, -y[1] % c.q)))
     pairs = np.stack([in_g1, g1]), np.stack([minus_g2, in_g2])
     return hosts.best().services.pairing_check(curve, *pairs)
+
+
+def _is_one(curve: str, pairs: Sequence[tuple[U64, U64]]) -> bool:
+    """Is the product of the pairings of (in G1, in G2) one?"""
+    g1, g2 = zip(*pairs, strict=True)
+    return hosts.best().services.pairing_check(curve, np.stack(g1), np.stack(g2))
+
+
+def _finite(points: U64) -> NDArray[np.bool_]:
+    return np.asarray(points.any(axis=(1, 2)))
 
 
 def _add(curve: str, group: str, p: U64, q: U64) -> U64:

@@ -14,11 +14,11 @@ the matrix, the roots and all of H to be right. Almost every wire of A may have 
 second t takes in those that the first one leaves out. The same with the roles of A and B exchanged. Every test has
 its own random scalars, so all of them are one equation: the left sides multiplied, the h added.
 
-Wires that no test reaches are counted (`untested`): in a circuit of one constraint there may be some. L is not
-tested; a wrong L shows with the first proof, which is verified.
+Wires that no test reaches are counted (`untested`): in a circuit of one constraint there may be some. L and IC are
+tested where C is known (assignments.py).
 
 Life: `Fit(...)` picks wires and makes the h, in memory of some vectors as long as the domain. Whoever reads the
-points makes the sums; `pairs` says which.
+points makes the sums (checks.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U64, KeyShape, SparseMatrix
+from cuzkd.circuits.elimination import wires_of
 from cuzkd.groth16 import hosts
 from cuzkd.groth16.constraints import Constraints
 
@@ -65,39 +66,48 @@ class Fit:
     def __init__(self, constraints: Constraints, shape: KeyShape, families: Sequence[int]) -> None:
         self.a = _side(constraints.a, constraints.b)
         self.b = _side(constraints.b, constraints.a)
+        products = Products(shape, families)
+        for number, t in enumerate(self.a.partners):
+            products.add(products.column(constraints.a, self.a, number), products.unit(constraints.b, t))
+        for number, t in enumerate(self.b.partners):
+            products.add(products.unit(constraints.a, t), products.column(constraints.b, self.b, number))
+        self.h = products.h
+
+
+class Products:
+    """h: by root family, that of all products added so far."""
+
+    def __init__(self, shape: KeyShape, families: Sequence[int]) -> None:
         self._shape = shape
         self.h = {family: np.zeros((shape.domain, 4), np.uint64) for family in families}
-        for number, t in enumerate(self.a.partners):
-            self._add(self._column(constraints.a, self.a, number), self._unit(constraints.b, t))
-        for number, t in enumerate(self.b.partners):
-            self._add(self._unit(constraints.a, t), self._column(constraints.b, self.b, number))
 
-    def _add(self, a: U64, b: U64) -> None:
-        host, shape = hosts.best().backend, self._shape
+    def add(self, a: U64, b: U64) -> None:
+        """That of a o b. Montgomery [domain, 4]."""
+        shape = self._shape
         for family, sum_ in self.h.items():
-            h = host.quotient(shape.curve, a, b, family, shape.reduction)
-            self.h[family] = host.field_op(shape.curve, "fr", "add", sum_, h)
+            h = hosts.best().backend.quotient(shape.curve, a, b, family, shape.reduction)
+            self.h[family] = hosts.best().backend.field_op(shape.curve, "fr", "add", sum_, h)
 
-    def _column(self, matrix: SparseMatrix, side: Side, number: int) -> U64:
-        z = widened(side.scalars)
-        z[side.round != number] = 0
-        return self._product(matrix, z)
-
-    def _unit(self, matrix: SparseMatrix, wire: int) -> U64:
-        z = np.zeros((matrix.n_cols, 4), np.uint64)
-        z[wire, 0] = 1
-        return self._product(matrix, z)
-
-    def _product(self, matrix: SparseMatrix, z: U64) -> U64:
+    def of(self, matrix: SparseMatrix, z: U64) -> U64:
         """matrix z in Montgomery form, filled up to the domain with zeros. Raises InvalidKey, as spmv_into."""
         out = np.zeros((self._shape.domain, 4), np.uint64)
         hosts.best().services.spmv_into(self._shape.curve, matrix, z, out, 0, matrix.n_rows)
         return out
 
+    def column(self, matrix: SparseMatrix, side: Side, number: int) -> U64:
+        z = widened(side.scalars)
+        z[side.round != number] = 0
+        return self.of(matrix, z)
+
+    def unit(self, matrix: SparseMatrix, wire: int) -> U64:
+        z = np.zeros((matrix.n_cols, 4), np.uint64)
+        z[wire, 0] = 1
+        return self.of(matrix, z)
+
 
 def random_scalars(n: int) -> U64:
     """uint64[n, SCALAR_BYTES / 8]: there is one for every wire, and memory is short."""
-    return np.frombuffer(secrets.token_bytes(n * SCALAR_BYTES), np.uint64).reshape(n, -1)
+    return np.frombuffer(bytearray(secrets.token_bytes(n * SCALAR_BYTES)), np.uint64).reshape(n, -1)
 
 
 def widened(scalars: U64) -> U64:
@@ -129,7 +139,7 @@ def _partners(mine: SparseMatrix, other: SparseMatrix) -> list[tuple[int, Wires]
     counts = _occurrences(other, candidates)
     order = np.argsort(counts, kind="stable")[:LIGHT]
     light = candidates[order][(counts[order] <= LIGHT) | (np.arange(len(order)) == 0)]
-    met = {wire: _wires_of(mine, rows) for wire, rows in _rows_with(other, light).items()}
+    met = {wire: wires_of(mine, rows) for wire, rows in _rows_with(other, light).items()}
     tests = [min(met.items(), key=lambda item: len(item[1]))]
     while len(tests) < ROUNDS and len(left := _common(tests)):
         best = min(met.items(), key=lambda item: len(np.intersect1d(left, item[1])))
@@ -168,10 +178,3 @@ def _rows_with(matrix: SparseMatrix, wires: Wires) -> dict[int, Wires]:
     rows = np.searchsorted(matrix.row_ptr, at.astype(np.uint64), side="right") - 1
     found = matrix.cols[at]
     return {int(wire): rows[found == wire] for wire in wires}
-
-
-def _wires_of(matrix: SparseMatrix, rows: Wires) -> Wires:
-    """The wires that have an entry in some rows."""
-    ends = matrix.row_ptr
-    parts = [matrix.cols[int(ends[row]) : int(ends[row + 1])] for row in rows]
-    return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64)

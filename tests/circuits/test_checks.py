@@ -9,7 +9,8 @@ import pytest
 
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import QUERIES, REDUCTIONS, SparseMatrix
-from cuzkd.circuits import builtin, checks, fits
+from cuzkd.circuits import assignments, builtin, checks, elimination, fits
+from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
 from cuzkd.formats import affine
@@ -77,8 +78,11 @@ def test_good_keys_of_random_matrices_pass_and_others_do_not(curve, reduction, s
 
     key, other = (setup.setup(made(), reduction=reduction) for _ in range(2))
     look(key)
-    if seed != 1:  # of one constraint, hardly a wire can be tested
-        refused(replace(key, constraints=other.constraints), "do not fit the constraint matrices")
+    # Of one constraint, hardly a wire of A and B can be tested without C.
+    words = "do not fit the constraint matrices" if seed != 1 else "A, B and H do not fit|L, IC or C"
+    refused(replace(key, constraints=other.constraints), words)
+    without_c = replace(key, constraints=replace(key.constraints, c=None))
+    look(without_c)
 
 
 @pytest.mark.parametrize(("curve", "reduction"), KINDS)
@@ -243,6 +247,183 @@ def test_a_point_outside_the_subgroup_among_many(curve, query, name):
             changed,
             rf"{name}: point {at} of {count}: expected a point of the r-subgroup of {group} of {curve}",
         )
+
+
+# -- L, IC and C --
+
+NOT_OF_C = "L, IC or C: the key was not made for these constraints"
+
+
+def with_ic(key, change):
+    ic = key.vk.ic.copy()
+    change(ic)
+    return replace(key, vk=replace(key.vk, ic=ic))
+
+
+@cache
+def squares(curve, reduction, change=None):
+    """Two public wires, a bit that is kept one, a linear row. change: one of them, in C alone."""
+    a = [{3: 1}, {3: 1, 4: 2}, {5: 1}, {}, {5: 1, 3: 7}]
+    b = [{3: 1}, {4: 1}, {5: 1, 0: -1}, {}, {4: 1}]
+    c = [{4: 1}, {1: 1, 3: -2}, {}, {6: 1, 3: -1, 0: 5}, {2: 1, 6: 4}]
+    if change == "entry":
+        c[1] = {1: 1, 3: -3}
+    elif change == "wire":
+        c[4] = {2: 1, 5: 4}
+    elif change == "more":
+        c[3] = {6: 1, 3: -1, 0: 5, 4: 1}
+    elif change == "less":
+        c[1] = {1: 1}
+    elif change == "a bit":
+        c[2] = {5: 1}
+    elif change == "rows":
+        c[0], c[1] = c[1], c[0]
+    return setup.setup(from_rows(curve, 7, 2, a, b, c), reduction=reduction)
+
+
+def another_set_up(curve, reduction):
+    return squares.__wrapped__(curve, reduction)
+
+
+@pytest.mark.parametrize(("curve", "reduction"), KINDS)
+def test_l_of_which_something_is_wrong(curve, reduction):
+    for key in (squares(curve, reduction), chain(curve, reduction)):
+        n = len(key.arrays.l_g1)
+        look(key)
+        for i, j in ((0, 1), (0, n - 1), (n - 2, n - 1)):
+            refused(with_points(key, "l_g1", swap(i, j)), NOT_OF_C)
+        for i in range(n):
+            other = key.arrays.a_g1[3]  # any point
+            refused(with_points(key, "l_g1", lambda p, i=i, o=other: p.__setitem__(i, o)), NOT_OF_C)
+    key, other = squares(curve, reduction), another_set_up(curve, reduction)
+    of_other = with_points(key, "l_g1", lambda points: points.__setitem__(slice(None), other.arrays.l_g1))
+    refused(of_other, NOT_OF_C)
+    with pytest.raises(InvalidKey, match=NOT_OF_C):
+        look(of_other, key.vk)
+
+
+@pytest.mark.parametrize(("curve", "reduction"), KINDS)
+def test_ic_of_which_something_is_wrong(curve, reduction):
+    key, other = squares(curve, reduction), another_set_up(curve, reduction)
+    for i, j in ((0, 1), (1, 2)):
+        refused(with_ic(key, swap(i, j)), NOT_OF_C)
+    of_other = with_ic(key, lambda ic: ic.__setitem__(slice(None), other.vk.ic))
+    refused(of_other, NOT_OF_C)
+    with pytest.raises(InvalidKey, match="ic differs from the verification key"):
+        look(of_other, key.vk)
+    with pytest.raises(InvalidKey, match=NOT_OF_C):  # of a verification key that tells the same lie
+        look(of_other, of_other.vk)
+
+
+@pytest.mark.parametrize("c_known", [True, False])
+@pytest.mark.parametrize(("curve", "reduction"), KINDS)
+def test_infinity_where_none_can_be(curve, reduction, c_known):
+    key = squares(curve, reduction)
+    if not c_known:
+        key = replace(key, constraints=replace(key.constraints, c=None))
+    look(key)
+    for i in range(3):
+        changed = with_ic(key, lambda ic, i=i: ic[i].fill(0))
+        refused(changed, f"IC: point {i} of 3 is infinity, but in A or B its wire has another point")
+    for change, at in ((lambda points: points.fill(0), 0), (lambda points: points[2].fill(0), 2)):
+        changed = with_points(key, "l_g1", change)
+        refused(changed, f"C: point {at} of 4 is infinity, but in A or B its wire has another point")
+    last = with_points(key, "l_g1", lambda points: points[3].fill(0))  # its wire is in C alone
+    if c_known:
+        refused(last, NOT_OF_C)
+    else:
+        look(last)
+
+
+@pytest.mark.parametrize("change", ["entry", "wire", "more", "less", "a bit", "rows"])
+@pytest.mark.parametrize(("curve", "reduction"), KINDS)
+def test_another_c(curve, reduction, change):
+    key, other = squares(curve, reduction), squares(curve, reduction, change)
+    look(other)
+    refused(replace(key, constraints=other.constraints), NOT_OF_C)
+    refused(replace(other, constraints=key.constraints), NOT_OF_C)
+
+
+def values(curve, matrix, z):
+    """matrix z in plain ints."""
+    r = CURVES[curve].r
+    z = limbs.to_ints(fits.widened(z))
+    table = [x * pow(1 << 512, -1, r) % r for x in limbs.to_ints(matrix.table)]
+    ends = [int(end) for end in matrix.row_ptr]
+    return [
+        sum(table[matrix.coeff[e]] * z[matrix.cols[e]] for e in range(*ends[i : i + 2])) % r
+        for i in range(matrix.n_rows)
+    ]
+
+
+def assigned(made):
+    """An assignment that was looked at row by row."""
+    y = fits.random_scalars(made.n_wires)
+    shape = setup.shape_for(made, "circom")
+    found = assignments.assign(made, shape, [shape.root_family], y)
+    assert found.y[0] is y and len(found.z) == len(found.y)
+    total = [0] * made.n_rows
+    for z, y in zip(found.z, found.y, strict=True):
+        products = zip(values(made.curve, made.a, z), values(made.curve, made.b, y), strict=True)
+        total = [t + u * v for t, (u, v) in zip(total, products, strict=True)]
+    r = CURVES[made.curve].r
+    assert [t % r for t in total] == values(made.curve, made.c, found.rho)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("curve", list(CURVES))
+def test_every_row_is_true_of_an_assignment(curve, seed):
+    rng = random.Random(seed)
+    n, n_wires, terms = rng.choice([(60, 30, 3), (40, 60, 1), (40, 40, 2), (30, 90, 3)])
+    empty = rng.choice([0, 0.3])
+    assigned(from_rows(curve, n_wires, 2, *(rows(rng, n, n_wires, terms, empty) for _ in range(3))))
+
+
+@pytest.mark.parametrize("curve", list(CURVES))
+def test_how_much_has_a_part(curve):
+    """All that can be anything but zero."""
+    one = assigned(builtin.constraints(curve, 50))
+    assert (one.untested, len(one.z)) == (0, 1)
+    two = assigned(squares(curve, "circom").constraints)
+    assert (two.untested, len(two.z)) == (0, 2)
+    assert assigned(from_rows(curve, 4, 0, [{}, {1: 1}], [{}, {2: 1}], [{3: 1}, {1: 1}])).untested == 1  # = 0
+
+
+def test_rows_without_a_pivot():
+    """The same row twice is made 0 = 0, and what shares its factor follows: no pivot of B makes up for a zero."""
+    twice = [({1: 1}, {2: 1}, {3: 1})] * 2
+    more = [({1: 1}, {4: 1}, {5: 1}), ({1: 1}, {6: 1}, {5: 1}), ({7: 1}, {8: 1}, {9: 1})]
+    found = assigned(from_rows("bn254", 11, 0, *zip(*twice, *more, strict=True)))
+    zero = np.flatnonzero(~found.rho.any(axis=1))
+    assert list(zero) == [3, 5] and found.untested == 2
+
+
+def test_a_coefficient_of_zero_is_no_pivot():
+    """As a file may have one."""
+    made = from_rows("bn254", 5, 0, [{1: 1}, {2: 1}], [{2: 1}, {2: 1}], [{3: 5, 4: 1}, {4: 1}])
+    table = made.c.table.copy()
+    table[made.c.coeff[0]] = 0
+    assigned(replace(made, c=replace(made.c, table=table)))
+
+
+def test_deep_and_long(monkeypatch):
+    """Levels beyond the bound are left; entries and rows come in parts of any size."""
+    n = 40
+    made = from_rows(
+        "bn254",
+        n + 2,
+        0,
+        [{1: 1}] * n,
+        [{i + 2: 1} for i in range(n)],
+        [{i + 1: 1, i + 2: 3} for i in range(n)],
+    )
+    assert assigned(made).untested == 0
+    monkeypatch.setattr(elimination, "BLOCK", 5)
+    monkeypatch.setattr(assignments, "ROWS", 3)
+    assert assigned(made).untested == 0
+    monkeypatch.setattr(elimination, "MAX_LEVELS", 3)
+    assigned(made)
 
 
 # -- two matrices that ought to be the same --
