@@ -163,9 +163,9 @@ class Wire:
 
 @dataclass(frozen=True)
 class Intake:
-    processes: int = setting(count(0), 1)  # that calculate witnesses from inputs; 0 = inputs are refused
-    max_waiting: int = setting(count(0), 64)
-    timeout: float = setting(span, 600.0)  # this and the next three: of one calculation
+    processes: int = setting(count(0), 2)  # that calculate witnesses from inputs; 0 = inputs are refused
+    max_waiting: int = setting(count(0), 64)  # of one circuit
+    timeout: float = setting(span, 120.0)  # this and the next three: of one calculation
     memory: int = setting(size, 2 << 30)
     max_instructions: int = setting(count(1), 10**12)
     max_input: int = setting(size, 64 << 20)

@@ -2,7 +2,7 @@
 
 Problem. A calculation may hang, eat memory or kill its process; its client may leave; and a daemon that is never sent
 inputs should not pay for any of it. Design. Processes start when they are first needed and stay for the next
-calculation. Who comes when all are busy waits in order of arrival, up to a number, then is refused. A calculation
+calculation. Who finds no turn (engine/turns) waits, up to a number of one circuit's, then is refused. A calculation
 that takes too long, or that nobody waits for any more, ends with its process; the next one gets a new process. A
 process that dies by itself fails the one calculation that it was at.
 
@@ -25,6 +25,7 @@ import structlog
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.channel import AsyncChannel
 from cuzkd.engine.supervisor import describe_exit, environment, reap
+from cuzkd.engine.turns import Turns
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
 
@@ -35,14 +36,14 @@ COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.intake_process")
 
 @dataclass(frozen=True)
 class IntakeSettings:
-    """processes: at most so many, 0 = none: inputs are refused. max_waiting: calculations that may wait for one.
+    """processes: at most so many, 0 = none: inputs are refused. max_waiting: calculations of one circuit that may wait.
     timeout_s, memory_bytes, max_instructions: of one calculation. max_input_bytes: of one input JSON. command: what
     is started (tests).
     """
 
-    processes: int = 1
+    processes: int = 2
     max_waiting: int = 64
-    timeout_s: float = 600.0
+    timeout_s: float = 120.0
     memory_bytes: int = 2 << 30
     max_instructions: int = 10**12
     max_input_bytes: int = 64 << 20
@@ -87,17 +88,16 @@ class Calculators:
     def __init__(self, state_dir: Path, settings: IntakeSettings) -> None:
         self._state_dir = state_dir.resolve()
         self._settings = settings
-        self._turns = asyncio.Semaphore(settings.processes)
-        self._waiting = 0
+        self._turns = Turns(settings.processes)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._ending: set[asyncio.Task[int]] = set()
         self._closed = False
 
     @property
-    def processes(self) -> int:
-        """How many may calculate at once."""
-        return self._settings.processes
+    def share(self) -> int:
+        """How many calculations of one circuit may run at once."""
+        return self._turns.share
 
     def require_possible(self, manifest: Manifest) -> None:
         """Raise Unsupported when this daemon calculates nothing, NotFound when the circuit has no calculator."""
@@ -135,12 +135,13 @@ class Calculators:
         )
         loop = asyncio.get_running_loop()
         came_s = loop.time()
-        await self._take_turn()
+        self._require_room(manifest.name)
+        await self._turns.take(manifest.name)
         try:
             wait_s = loop.time() - came_s
             done = await self._in_a_process(request)
         finally:
-            self._turns.release()
+            self._turns.give_back(manifest.name)
         return Calculation(wait_s, done.compile_s, done.seconds)
 
     async def stop(self) -> None:
@@ -152,17 +153,13 @@ class Calculators:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    async def _take_turn(self) -> None:
-        if self._turns.locked() and self._waiting >= self._settings.max_waiting:
+    def _require_room(self, circuit: str) -> None:
+        waiting = self._turns.waiting(circuit)
+        if waiting >= self._settings.max_waiting and not self._turns.is_free(circuit):
             raise Exhausted(
-                f"input JSON: {self._waiting} calculations wait, at most {self._settings.max_waiting} may; "
-                "try again later, or send witnesses"
+                f"input JSON: circuit {circuit}: {waiting} calculations wait, at most {self._settings.max_waiting} "
+                "may; try again later, or send witnesses"
             )
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
 
     async def _in_a_process(self, request: wire.Calculate) -> wire.Calculated:
         process = self._pick(request.calculator_digest) or await self._spawn()

@@ -114,7 +114,7 @@ class Intake:
         return Gathered(tuple(files), upload_ids, tuple(ours), content, inputs)
 
     async def calculate(self, manifest: Manifest, gathered: Gathered) -> Gathered:
-        """Witnesses in the place of inputs, whose files are removed. As many at once as there are processes.
+        """Witnesses in the place of inputs, whose files are removed. As many at once as one circuit may have.
 
         Raises what Calculators.calculate does, naming the partition, for the first that fails; then nothing has
         changed.
@@ -126,7 +126,7 @@ class Intake:
             for index in left:
                 made[index] = await self._witness(manifest, gathered.files[index], index)
 
-        n_lanes = min(self._calculators.processes, len(gathered.inputs))
+        n_lanes = min(self._calculators.share, len(gathered.inputs))
         lanes = [asyncio.ensure_future(one_after_the_other()) for _ in range(n_lanes)]
         try:
             await asyncio.gather(*lanes)

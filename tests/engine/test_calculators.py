@@ -244,20 +244,40 @@ async def test_a_process_that_dies_fails_its_calculation_alone(world):
 
 
 @on_a_loop
-async def test_only_so_many_wait(world):
-    async with world.calculators(max_instructions=FOREVER, max_waiting=1) as calculators:
+async def test_only_so_many_of_a_circuit_wait(world):
+    async with world.calculators(max_instructions=FOREVER, processes=1, max_waiting=1) as calculators:
         stuck, other = world.circuit("it", on_get=LOOP), world.circuit("other")
         given, made = world.files(inputs(1))
         first = asyncio.create_task(calculators.calculate(stuck, given, made))
         await until(lambda: Path(made).exists())
+        second = asyncio.create_task(calculators.calculate(stuck, *world.files(inputs(1))))
         given, made = world.files(inputs(7))
-        second = asyncio.create_task(calculators.calculate(other, given, made))
+        third = asyncio.create_task(calculators.calculate(other, given, made))
         await asyncio.sleep(0)
-        with pytest.raises(Exhausted, match="1 calculations wait, at most 1 may"):
-            await calculators.calculate(other, *world.files(inputs(8)))
+        for circuit in (stuck, other):
+            with pytest.raises(
+                Exhausted, match=f"circuit {circuit.name}: 1 calculations wait, at most 1 may"
+            ):
+                await calculators.calculate(circuit, *world.files(inputs(8)))
+        second.cancel()
         first.cancel()
-        await second
+        await third
         assert wires(made) == [1, 7, 2]
+
+
+@on_a_loop
+async def test_a_circuit_that_hangs_leaves_a_process_to_others(world):
+    async with world.calculators(max_instructions=FOREVER) as calculators:
+        stuck = world.circuit("it", on_get=LOOP)
+        tasks = [asyncio.create_task(calculators.calculate(stuck, *world.files(inputs(1)))) for _ in range(3)]
+        for i in range(3):
+            given, made = world.files(inputs(i))
+            await calculators.calculate(world.circuit("other"), given, made)
+            assert wires(made) == [1, i, 2]
+        assert not any(task.done() for task in tasks) and len(processes(world.folder)) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @on_a_loop

@@ -108,7 +108,7 @@ async def test_what_fails_leaves_nothing(tmp_path, circuit, payload, error, says
 
 @on_a_loop
 async def test_one_bad_input_of_many_ends_the_others(tmp_path):
-    async with daemon(tmp_path, processes=2) as engine:
+    async with daemon(tmp_path, processes=3) as engine:
         slow, bad = InputJson(inputs(1).encode()), InputJson(b"{}")
         with pytest.raises(InvalidInput, match="partition 1: input JSON: the circuit takes 2 values, got 0"):
             await engine.submit(job(slow, bad, circuit="slow"))
