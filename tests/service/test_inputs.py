@@ -59,6 +59,18 @@ def test_witnesses_and_inputs_together(world):
         ("edge_nopub", {**PRODUCT, "b": SECRET}, UnsatisfiedWitness, "partition 0: .* assertion in template"),
         ("edge_nopub", {**PRODUCT, "c": SECRET}, InvalidInput, "signal c: the circuit has no such input"),
         ("edge_nopub", {"a": SECRET}, InvalidInput, "the circuit takes 2 values, got 1: signals are missing"),
+        (
+            "edge_nopub",
+            {**PRODUCT, "\ud800": SECRET},
+            InvalidInput,
+            "partition 0: .* a name is no Unicode text",
+        ),
+        (
+            "edge_nopub",
+            {**PRODUCT, "c": "1" * 5000},
+            InvalidInput,
+            "at most 4608 are allowed for the 2 values",
+        ),
         ("bare", PRODUCT, NotFound, "circuit bare: has no witness calculator"),
     ],
 )
