@@ -27,6 +27,7 @@ from cuzkd.errors import CuzkdError, InvalidInput, InvalidKey, MalformedFile
 from cuzkd.formats import affine, proof_bytes, snarkjs
 from cuzkd.formats.files import RawFile
 from cuzkd.formats.kinds import Kind, bytes_curve, json_curve, kind_of
+from cuzkd.formats.printable import printable
 from cuzkd.groth16.keys import Proof
 
 MAX_MANIFEST_BYTES = 64 << 20
@@ -159,7 +160,7 @@ def _look_at_inputs(found: Findings, text: bytes) -> None:
     found.facts |= {
         "signals": len(signals),
         "values": sum(map(len, signals.values())) // inputs.N8,
-        "names": [*signals][:NAMES_SHOWN] + ["..."] * (len(signals) > NAMES_SHOWN),
+        "names": [*map(printable, [*signals][:NAMES_SHOWN])] + ["..."] * (len(signals) > NAMES_SHOWN),
     }
 
 

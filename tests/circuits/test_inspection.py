@@ -367,3 +367,8 @@ def test_no_file_is_too_broken(tmp_path, source):
             changed[at] ^= int(random.integers(1, 256))
         (tmp_path / "x").write_bytes(changed if trial % 2 else changed[:at] or b"\0")
         inspect(tmp_path / "x", points=trial % 4 == 1)
+
+
+def test_names_of_inputs_are_shown_without_escapes(tmp_path):
+    (tmp_path / "x").write_text(json.dumps({"\x1b]0;owned\x07": 1, "a\nb": 2}))
+    assert good(tmp_path / "x").facts["names"] == [r"\x1b]0;owned\x07", r"a\nb"]
