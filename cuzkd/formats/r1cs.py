@@ -16,9 +16,9 @@ least, a wire 8) and against the largest domain that the curve has, so nothing i
 section 2 block by block, all of it checked (readers_r1cs.hpp). Labels are not looked at. Constraints come out in order
 and in normal form: within a row wires ascend, duplicates are summed (bellman's densities depend on it), zeros are left
 out. The rows that bind public wires are appended.
-Life of data: section 2 is read twice, to count and to fill, a block at a time. What stays are 24 bytes a row (2^27 rows
-on BN254: 3 GiB, which a hole of 1.5 GiB can ask for) and what the terms that are not zero take: a quarter of their
-bytes.
+Life of data: section 2 is read twice, to count and to fill, a block at a time. What stays are 24 bytes a row, twice
+what a constraint without terms has in the file, hole or not (at most 2^27 rows on BN254, 3 GiB; 2^31 on BLS12-381,
+48 GiB), and a quarter of the bytes of the terms that are not zero.
 """
 
 from __future__ import annotations
