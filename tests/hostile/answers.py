@@ -45,6 +45,7 @@ POINTS: Table = {
 ZKEY: Table = {
     **FRAME,
     **POINTS,
+    "no infinity": r"(IC|C): point \d+ of \d+ is infinity, but in A or B its wire has another point",
     "protocol": r"section 1 \(protocol\): expected 1 \(Groth16\), found \d+",
     "n8": r"section 2 \(Groth16 header\): expected n8[qr] = .*, found \d+",
     "prime": r"section 2 \(Groth16 header\): expected the prime [qr] of",
@@ -188,8 +189,7 @@ PARAMS: Table = {
     **{row: words for row, words in VK.items() if row not in {"length", "off the curve", "as compressed"}},
     **{row: words for row, words in POINTS.items() if row not in {"infinity", "unsatisfied"}},
     "list": r"\.params: (ic|h|l|a|b1): expected \d+ points \(the constraint system has",
-    # Where C is known, a proof that does not verify is not the witness's fault.
-    "key or device": r"backend \w+ on \w+ computed wrongly, or the key is damaged",
+    "of C": r"L, IC or C: the key was not made for these constraints",
     "b1 and b2": r"\.params: b2: expected \d+ points, as in b1, found",
     "transcript": r"transcript: the last of \d+ contributions made another delta_g1",
     "other curve": r"expected a key over \w+, as the constraints are, found",

@@ -64,7 +64,7 @@ def _lists(data: bytes, curve: str, at: int) -> Iterator[Field]:
         for k in few(n):
             where, allowed = (
                 at + 4 + k * spelling.size,
-                POINT | words("point, fit, B1 is B2, key or device, true"),
+                POINT | words("point, fit, B1 is B2, of C, true"),
             )
             yield Field(f"{name}[{k}]", "point", where, spelling.size, allowed, "big", spelling, found)
         at += 4 + n * spelling.size
@@ -111,7 +111,7 @@ def params_target(made: Callable[[], Honest]) -> Target:
 
     return Target(
         "params", honest.name, ".params", data, fields, answers.PARAMS, read,
-        lambda found: found.digest() == key.digest(), use, words("key or device"),
+        lambda found: found.digest() == key.digest(), use,
         cut=words("empty, cut, count, curve"), more=more, secrets=large(honest.witness),
     )  # fmt: skip
 

@@ -89,7 +89,9 @@ def zkey(data: bytes, curve: str) -> list[Field]:
         (9, "H", g1),
     ):
         begin, size = where[i]
-        answers = words("point, vkey") if i == 3 else words("point, fit, B1 is B2, unsatisfied, true")
+        answers = (
+            words("point, vkey") if i == 3 else words("point, fit, B1 is B2, no infinity, unsatisfied, true")
+        )
         for k in few(size // spelling.size):
             at = begin + k * spelling.size
             fields.append(
