@@ -31,6 +31,7 @@ Whoever reads the points makes the sums of them (checks.py).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,7 @@ from cuzkd.groth16 import hosts
 from cuzkd.groth16.constraints import Constraints
 
 ROWS = 1 << 20  # that are solved at a time
+TRIES = 10  # after them all rows are left
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def assign(constraints: Constraints, shape: KeyShape, families: Sequence[int], y
     multiplied = in_a & in_b
     rows = np.flatnonzero(multiplied | in_c)
     given_up = np.zeros(constraints.n_rows, bool)
-    while True:
+    for tries in itertools.count(1):
         levels, left = order(matrices, rows, multiplied, given_up)
         solver = _Solver(shape.curve, matrices, y, levels, left, left[multiplied[left]])
         for level in levels:
@@ -81,7 +83,7 @@ def assign(constraints: Constraints, shape: KeyShape, families: Sequence[int], y
         if not wrong.any():
             break
         # A pivot is of no use where the other factor is zero, because rows left have all its wires, for instance.
-        given_up |= wrong
+        given_up |= wrong | (tries == TRIES)
     products = Products(shape, families)
     for z_, y_ in zip(solver.z, solver.y, strict=True):
         products.add(products.of(constraints.a, widened(z_)), products.of(constraints.b, widened(y_)))

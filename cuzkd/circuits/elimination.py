@@ -7,7 +7,7 @@ are: it is the row's pivot, and the row need not be looked at any more. With the
 theirs. So rows are taken away level by level; solved in the opposite order, a level at a time, each finds all but its
 pivot known. For every wire are kept the number and the sum of the places of its entries in rows that wait: where the
 number is one, the sum is the place. So all levels together cost as much as one look at every entry.
-Rows in which no wire is ever alone are left.
+C is tried first: a pivot in C alone asks for nothing else. Rows in which no wire is ever alone are left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import U64, SparseMatrix
 
-MAX_LEVELS = 5000  # what is deeper is left
+MAX_LEVELS = 20_000  # what is deeper is left: a level takes a millisecond
+SMALL = 64  # rows of a level, below which one of another matrix may be better
 BLOCK = 1 << 22  # entries at a time
 A, B, C = range(3)
 
@@ -47,11 +48,14 @@ class _Waiting:
         for at in places(matrix, rows):
             np.add.at(self._count, matrix.cols[at], 1)
             np.add.at(self._place, matrix.cols[at], at.astype(np.uint64))
-        self._alone = np.flatnonzero(self._count == 1)
+        self._touched = [np.flatnonzero(self._count == 1)]  # wires that may have come to be alone
 
     def level(self, given_up: NDArray[np.bool_]) -> tuple[Indices, Indices]:
         """All rows with a wire that is alone, but those given up, and the place of one such wire of each."""
-        pivots = self._place[self._alone]
+        candidates = np.unique(np.concatenate(self._touched))
+        alone = candidates[self._count[candidates] == 1]
+        self._touched = [alone]
+        pivots = self._place[alone]
         pivots = pivots[self._invertible[self._matrix.coeff[pivots]]]
         of_row = np.searchsorted(self._matrix.row_ptr, pivots, side="right") - 1
         rows, first = np.unique(of_row, return_index=True)
@@ -60,14 +64,11 @@ class _Waiting:
 
     def take(self, rows: Indices) -> None:
         """These rows wait no more."""
-        touched = [self._alone]
         for at in places(self._matrix, rows):
             wires = self._matrix.cols[at]
             np.subtract.at(self._count, wires, 1)
             np.subtract.at(self._place, wires, at.astype(np.uint64))
-            touched.append(np.unique(wires).astype(np.int64))
-        candidates = np.unique(np.concatenate(touched))
-        self._alone = candidates[self._count[candidates] == 1]
+            self._touched.append(wires[self._count[wires] == 1].astype(np.int64))
 
 
 def order(
@@ -86,11 +87,11 @@ def order(
     waiting = [_Waiting(m, rows if n == C else rows[multiplied[rows]]) for n, m in enumerate(matrices)]
     levels: list[Level] = []
     while len(levels) < MAX_LEVELS:
-        for n in (C, A, B):
-            found, pivots = waiting[n].level(given_up)
-            if len(found):
-                break
-        else:
+        n, (found, pivots) = C, waiting[C].level(given_up)
+        if len(found) < SMALL:
+            tried = [(n, (found, pivots)), *((n, waiting[n].level(given_up)) for n in (A, B))]
+            n, (found, pivots) = max(tried, key=lambda of: len(of[1][0]))
+        if len(found) == 0:
             break
         levels.append(Level(n, found, pivots))
         waits[found] = False

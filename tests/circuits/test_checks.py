@@ -10,10 +10,11 @@ import pytest
 from cuzkd.backend import cpu
 from cuzkd.backend.protocol import QUERIES, REDUCTIONS, SparseMatrix
 from cuzkd.circuits import assignments, builtin, checks, elimination, fits
+from cuzkd.circuits.registry import Registry
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import InvalidKey
-from cuzkd.formats import affine
+from cuzkd.formats import affine, bellman, r1cs, zkey
 from cuzkd.groth16 import setup
 from cuzkd.groth16.constraints import from_rows
 from cuzkd.groth16.keys import StreamedKey
@@ -344,6 +345,23 @@ def test_another_c(curve, reduction, change):
     refused(replace(other, constraints=key.constraints), NOT_OF_C)
 
 
+@pytest.mark.parametrize("curve", list(CURVES))
+def test_another_c_in_the_file(curve, tmp_path):
+    """Constraints that differ from the key's in C, as an operator would add them."""
+    circuits = Registry(tmp_path / "state")
+    for name, change in (("same", None), ("other", "entry")):
+        r1cs.write(tmp_path / f"{name}.r1cs", squares(curve, "circom", change).constraints)
+    zkey.write(tmp_path / "c.zkey", squares(curve, "circom"))
+    bellman.write_params(tmp_path / "c.params", squares(curve, "bellman"))
+    for known in ({"zkey": tmp_path / "c.zkey"}, {"params": tmp_path / "c.params"}):
+        with pytest.raises(InvalidKey, match=rf"^c\.{next(iter(known))}: {NOT_OF_C}"):
+            circuits.add("c", **known, r1cs=tmp_path / "other.r1cs")
+        assert not circuits.list()
+        assert circuits.add("c", **known, r1cs=tmp_path / "same.r1cs").constraint_check == "checked"
+        circuits.check("c")
+        circuits.remove("c")
+
+
 def values(curve, matrix, z):
     """matrix z in plain ints."""
     r = CURVES[curve].r
@@ -390,13 +408,16 @@ def test_how_much_has_a_part(curve):
     assert assigned(from_rows(curve, 4, 0, [{}, {1: 1}], [{}, {2: 1}], [{3: 1}, {1: 1}])).untested == 1  # = 0
 
 
-def test_rows_without_a_pivot():
+def test_rows_without_a_pivot(monkeypatch):
     """The same row twice is made 0 = 0, and what shares its factor follows: no pivot of B makes up for a zero."""
     twice = [({1: 1}, {2: 1}, {3: 1})] * 2
     more = [({1: 1}, {4: 1}, {5: 1}), ({1: 1}, {6: 1}, {5: 1}), ({7: 1}, {8: 1}, {9: 1})]
-    found = assigned(from_rows("bn254", 11, 0, *zip(*twice, *more, strict=True)))
+    made = from_rows("bn254", 11, 0, *zip(*twice, *more, strict=True))
+    found = assigned(made)
     zero = np.flatnonzero(~found.rho.any(axis=1))
     assert list(zero) == [3, 5] and found.untested == 2
+    monkeypatch.setattr(assignments, "TRIES", 1)  # whoever gives up gives up all
+    assert assigned(made).untested == 3
 
 
 def test_a_coefficient_of_zero_is_no_pivot():
