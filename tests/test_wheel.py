@@ -44,5 +44,6 @@ def test_dependencies_are_the_documented_ones(installed):
     plain = [line for line in importlib.metadata.requires("cuzkd") if "extra ==" not in line]
     names = {line.split(">")[0].split("[")[0].strip() for line in plain}
     assert names == {
-        "grpcio", "grpcio-health-checking", "grpcio-reflection", "protobuf", "numpy", "prometheus-client", "structlog", "wasmtime",
+        "grpcio", "grpcio-health-checking", "grpcio-reflection", "protobuf", "numpy", "prometheus-client", "structlog",
+        "wasmtime",
     }  # fmt: skip
