@@ -170,7 +170,7 @@ class Pipeline:
             time.sleep(0.001)
         with ExitStack() as leases:
             for _ in range(count):  # what could not be made ahead: a lease asks in earnest, and is told why
-                leases.enter_context(pool.lease(nbytes))
+                leases.enter_context(pool.lease(nbytes, owner=self._subject.digest))  # theirs: nothing to wipe
         return time.monotonic() - began
 
     def run(self, count: int, in_flight: int = 0, done: Callable[[int], None] = lambda number: None) -> Run:
