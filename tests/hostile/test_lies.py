@@ -53,16 +53,25 @@ def test_no_lie_makes_a_reader_allocate(format, name, tmp_path):
     others = (lie for lie in attacked.more() if abs(len(lie.data) - len(attacked.data)) > 50)
     for lie in (*lies(attacked.data, numbers, attacked.cut), *others):
         path.write_bytes(lie.data)
-        tracemalloc.start()
-        try:
-            attacked.read(path)
-        except CuzkdError:
-            pass
-        finally:
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
         bound = BYTES_PER_BYTE * len(lie.data) + SPARE_BYTES
+        # What a claim makes a reader allocate, it does each time; what some other thread does meanwhile, hardly twice.
+        peak = allocated(attacked, path)
+        if peak >= bound:
+            peak = allocated(attacked, path)
         assert peak < bound, f"{lie.what}: {peak} bytes allocated for a file of {len(lie.data)}"
+
+
+def allocated(attacked, path):
+    """The most bytes that were held while a file was read."""
+    tracemalloc.start()
+    try:
+        attacked.read(path)
+    except CuzkdError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
 
 
 @pytest.mark.parametrize(("format", "name"), NAMES)
