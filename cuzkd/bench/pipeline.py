@@ -169,8 +169,9 @@ class Pipeline:
         while pool.stats().prewarming and pool.stats().slabs < count:
             time.sleep(0.001)
         with ExitStack() as leases:
-            for _ in range(count):  # what could not be made ahead: a lease asks in earnest, and is told why
-                leases.enter_context(pool.lease(nbytes, owner=self._subject.digest))  # theirs: nothing to wipe
+            # What could not be made ahead: a lease asks in earnest, and is told why. It is the circuit's: nothing to wipe.
+            for _ in range(count):
+                leases.enter_context(pool.lease(nbytes, owner=self._subject.digest))
         return time.monotonic() - began
 
     def run(self, count: int, in_flight: int = 0, done: Callable[[int], None] = lambda number: None) -> Run:
