@@ -169,7 +169,7 @@ class Pipeline:
         while pool.stats().prewarming and pool.stats().slabs < count:
             time.sleep(0.001)
         with ExitStack() as leases:
-            # What could not be made ahead: a lease asks in earnest, and is told why. The circuit's own: nothing to wipe.
+            # What could not be made ahead: a lease asks in earnest, and is told why. In the circuit's name: no wiping.
             for _ in range(count):
                 leases.enter_context(pool.lease(nbytes, owner=self._subject.digest))
         return time.monotonic() - began
