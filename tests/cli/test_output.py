@@ -29,7 +29,7 @@ def run(capsys, *argv):
 
 def shell(line, *argv, **env):
     """A command line of which standard output and error are where `line` says."""
-    command = [sys.executable, "-m", "cuzkd.cli", *map(str, argv)]
+    command = [sys.executable, "-P", "-m", "cuzkd.cli", *map(str, argv)]
     return subprocess.run(
         ["bash", "-c", f'"$@" {line}', "bash", *command],
         capture_output=True,
