@@ -13,7 +13,6 @@ ended, nobody writes to its output any more.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ import structlog
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.channel import AsyncChannel
-from cuzkd.engine.supervisor import describe_exit, environment, reap
+from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.turns import Turns
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
@@ -208,17 +207,7 @@ class Calculators:
             raise Unavailable("the daemon is stopping")
         ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._settings.command,
-                "--fd",
-                str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=environment(os.environ),
-                cwd=self._state_dir,
-                start_new_session=True,  # a Ctrl-C at our terminal is ours to handle
-            )
+            process = await spawn(self._settings.command, theirs, self._state_dir)
             channel = await AsyncChannel.open(ours, wire.FromIntake)
         except OSError as error:
             ours.close()

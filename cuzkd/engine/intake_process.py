@@ -13,7 +13,6 @@ the least recently used one gives way. Nothing of an input stays: its file is th
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import resource
@@ -21,14 +20,13 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from pathlib import Path
 
 from cuzkd.circuits import calculator, inputs
 from cuzkd.circuits.calculator import Calculator, Limits
 from cuzkd.circuits.registry import Registry
+from cuzkd.engine import process
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.hardening import harden
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound
 
@@ -123,14 +121,8 @@ def serve(sock: socket.socket) -> None:
             os._exit(0)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="cuzkd.engine.intake_process", description="started by the cuzkd daemon"
-    )
-    parser.add_argument("--fd", type=int, required=True, help="socket to the front process")
-    options = parser.parse_args(arguments)
-    harden()
-    serve(socket.socket(fileno=options.fd))
+def main() -> None:
+    process.main("cuzkd.engine.intake_process", serve)
 
 
 if __name__ == "__main__":

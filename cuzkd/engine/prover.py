@@ -11,7 +11,6 @@ drains first.
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 from collections.abc import Sequence
@@ -21,9 +20,9 @@ from cuzkd.backend import cpu, select
 from cuzkd.backend.protocol import Backend, MsmSums
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
+from cuzkd.engine import process
 from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.hardening import harden
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
@@ -104,12 +103,8 @@ def serve(sock: socket.socket) -> None:
     workers.run()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="cuzkd.engine.prover", description="started by the cuzkd daemon")
-    parser.add_argument("--fd", type=int, required=True, help="socket to the front process")
-    options = parser.parse_args(arguments)
-    harden()
-    serve(socket.socket(fileno=options.fd))
+def main() -> None:
+    process.main("cuzkd.engine.prover", serve)
 
 
 if __name__ == "__main__":

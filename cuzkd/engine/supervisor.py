@@ -16,27 +16,20 @@ Life of a process. starting -> ready -> dead -> pause -> starting ...; stop() en
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from cuzkd.engine.channel import AsyncChannel
+from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.wire import prover_pb2 as wire
 
 log = structlog.get_logger()
 
-# What a prover may inherit. Everything else in our environment is none of its business.
-KEPT_NAMES = frozenset(
-    {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"}
-)
-KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
 EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
 
@@ -152,7 +145,7 @@ class Supervisor:
         """Run one process until it is reaped; returns what it died of."""
         ours, theirs = socket.socketpair()
         try:
-            process = await self._spawn(theirs)
+            process = await spawn(self._command, theirs, self._cwd)
         except OSError as error:
             ours.close()
             self.failed_starts += 1
@@ -173,19 +166,6 @@ class Supervisor:
             exit_code = await reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
             await channel.close()
         return cause or describe_exit(exit_code) + (" before it was ready" if self.failed_starts else "")
-
-    async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            "--fd",
-            str(theirs.fileno()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            env=environment(os.environ),
-            cwd=self._cwd,
-            start_new_session=True,  # a Ctrl-C at our terminal is ours to handle
-        )
 
     async def _converse(self, channel: AsyncChannel[wire.FromProver]) -> str:
         """Talk until there is nothing more to say; returns the cause, "" when the stream just ended."""
@@ -239,24 +219,6 @@ class Supervisor:
         return ""
 
 
-def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that a prover inherits."""
-    return {
-        name: value for name, value in ours.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)
-    }
-
-
-async def reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
-    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards."""
-    exited = asyncio.ensure_future(process.wait())
-    await asyncio.wait([exited], timeout=patience_s)
-    if not exited.done():
-        # Not process.kill(): that looks first whether the process has ended, and takes its status from asyncio if so.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-    return await exited
-
-
 async def _either(*waits: Awaitable[object]) -> None:
     """Until the first of them; the others are given up."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
@@ -264,12 +226,3 @@ async def _either(*waits: Awaitable[object]) -> None:
     for task in late:
         task.cancel()
     await asyncio.wait(tasks)
-
-
-def describe_exit(status: int) -> str:
-    """What a process's end means, from its exit status."""
-    if status < 0:
-        name = signal.Signals(-status).name
-        hint = "; the kernel may have run out of memory" if -status == signal.SIGKILL else ""
-        return f"killed by {name}{hint}"
-    return f"exited with status {status}"

@@ -32,8 +32,3 @@ def by_base_prime(q: int) -> str | None:
 def scalar_prime(curve: str) -> int:
     """r of one of our curves."""
     return params.CURVES[curve].r
-
-
-def base_prime(curve: str) -> int:
-    """q of one of our curves."""
-    return params.CURVES[curve].q

@@ -8,7 +8,8 @@ import sys
 import pytest
 from engine.front import FAKE
 
-from cuzkd.engine.supervisor import Supervisor, Timing, environment
+from cuzkd.engine.process import environment
+from cuzkd.engine.supervisor import Supervisor, Timing
 from cuzkd.engine.wire import prover_pb2 as wire
 
 PATIENCE_S = 60.0
