@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ SETUP_BYTES = 320
 
 
 @dataclass(kw_only=True)
-class Provable:
+class Provable(ABC):
     """engine.residency.Openable, with a witness to prove. made_s: seconds that its parts took to make, or to load."""
 
     name: str
@@ -72,9 +73,9 @@ class Provable:
         """Of host memory that a partition holds when z, a, b and c are made."""
         return _lease_bytes(self.backend, self.key.arrays)
 
+    @abstractmethod
     def witness(self, number: int) -> Path:
         """The file of witness `number`."""
-        raise NotImplementedError
 
     def require_valid(self, proof: Proof, publics: list[int], whose: str) -> None:
         """Raises DeviceFault unless this proof verifies, and fails for another first public input, if there is one."""
