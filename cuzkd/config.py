@@ -22,7 +22,7 @@ from cuzkd.errors import InvalidInput
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
          "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}  # fmt: skip
 SPANS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-BACKENDS = ("auto", "cpu", "cuda", "reference")
+POLICIES = ("prefer", "require", "cpu", "reference")
 
 
 def size(value: Any) -> int:
@@ -133,11 +133,16 @@ class Security:
 
 @dataclass(frozen=True)
 class Proving:
-    backend: str = setting(one_of(*BACKENDS), "auto")
+    policy: str = setting(one_of(*POLICIES), "prefer")
     threads: int = setting(count(0), 0)  # native threads; 0 = all cores that the process may use
     max_parallel_synthesis: int = setting(count(1), 1)
     ready_target: int = setting(count(1), 2)
     max_attempts: int = setting(count(1), 3)
+    launch_set: int = setting(count(1), 8)  # partitions of one circuit that a device may begin together
+    launch_wait_s: float = setting(span, 0.002)  # how long one may wait for others; CRITICAL never does
+    group: int = setting(
+        count(1), 16
+    )  # partitions of one circuit in a row, while others of its priority wait
 
 
 @dataclass(frozen=True)
@@ -172,10 +177,20 @@ class Intake:
 
 
 @dataclass(frozen=True)
+class Supervision:
+    heartbeat_s: float = setting(span, 20.0)
+    quarantine_after: int = setting(count(1), 3)  # failures in a row
+    quarantine_s: float = setting(span, 60.0)  # the first one; each further one twice as long
+    longest_quarantine_s: float = setting(span, 3600.0)
+    least_stage_s: float = setting(span, 900.0)  # no partition is thought to hang before that
+
+
+@dataclass(frozen=True)
 class Queue:
     max_partitions: int = setting(count(1), 10_000)
     result_expiry_s: float = setting(span, 3600.0)
     max_results: int = setting(count(1), 10_000)
+    max_result_bytes: int = setting(size, 256 << 20)
 
 
 @dataclass(frozen=True)
@@ -186,6 +201,7 @@ class Config:
     memory: Memory = field(default_factory=Memory)
     wire: Wire = field(default_factory=Wire)
     intake: Intake = field(default_factory=Intake)
+    supervision: Supervision = field(default_factory=Supervision)
     queue: Queue = field(default_factory=Queue)
 
 

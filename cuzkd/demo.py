@@ -51,7 +51,7 @@ class Statement:
     digests: tuple[int, ...]
 
 
-def run(curve: str, n_partitions: int, n_rounds: int, backend: str) -> int:
+def run(curve: str, n_partitions: int, n_rounds: int, policy: str) -> int:
     """Run it and print what happened. curve: a name, or "both". Returns 0, or 1 when anything was not right."""
     curves = list(params.CURVES) if curve == "both" else [curve]
     with tempfile.TemporaryDirectory(prefix="cuzkd-demo-") as folder:
@@ -60,7 +60,7 @@ def run(curve: str, n_partitions: int, n_rounds: int, backend: str) -> int:
         for statement in statements:
             print(f"circuit {statement.name}: {statement.n_constraints:,} constraints, a development key")
         address = f"unix://{folder}/cuzkd.sock"
-        with _daemon(state, address, backend, Path(folder) / "log") as daemon, Client(address) as client:
+        with _daemon(state, address, policy, Path(folder) / "log") as daemon, Client(address) as client:
             status = _wait_until_serving(client, daemon)
             device = status.devices[0]
             print(f"daemon {daemon.pid} serves on {device.backend}: {device.name or device.device}\n")
@@ -89,7 +89,7 @@ def _prepare(state: Path, folder: Path, curve: str, n_rounds: int, n_partitions:
 
 
 @contextlib.contextmanager
-def _daemon(state: Path, address: str, backend: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(state: Path, address: str, policy: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process with its log in a file. Ends it like systemd would; what it says matters only on failure."""
     command = [
         sys.executable,
@@ -103,7 +103,7 @@ def _daemon(state: Path, address: str, backend: str, log: Path) -> Iterator[subp
         address,
     ]
     with log.open("wb") as stream:
-        process = subprocess.Popen([*command, "--backend", backend], stdin=subprocess.DEVNULL, stderr=stream)
+        process = subprocess.Popen([*command, "--policy", policy], stdin=subprocess.DEVNULL, stderr=stream)
     try:
         yield process
         process.send_signal(signal.SIGTERM)

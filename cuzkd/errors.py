@@ -96,6 +96,13 @@ class Cancelled(CuzkdError):
     code = "cancelled"
 
 
+class DeadlineExceeded(CuzkdError):
+    """The work had not ended by the time that its owner had set. Allow more, or submit when less is waiting."""
+
+    status = "DEADLINE_EXCEEDED"
+    code = "deadline_exceeded"
+
+
 class DeviceFault(CuzkdError):
     """The device or its process failed (crash, sticky error, a proof that does not verify). Work may be retried."""
 

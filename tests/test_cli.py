@@ -127,7 +127,7 @@ def test_a_witness_that_is_a_folder_is_refused_before_anything_is_sent(tmp_path)
 
 
 def test_usage_errors_are_argparse_s(capsys):
-    for argv in ([], ["prove"], ["demo", "--partitions", "0"], ["serve", "--backend", "gpu"]):
+    for argv in ([], ["prove"], ["demo", "--partitions", "0"], ["serve", "--policy", "gpu"]):
         with pytest.raises(SystemExit) as caught:
             cli.main(argv)
         assert caught.value.code == 2
@@ -144,7 +144,7 @@ def test_settings_on_the_command_line_that_mean_nothing(capsys, tmp_path):
 
 def test_help_tells_defaults(capsys):
     for argv, told in (
-        (["serve"], ["cuzkd.sock", "(default: info)", "who computes (default: auto"]),
+        (["serve"], ["cuzkd.sock", "(default: info)", "who computes (default: prefer"]),
         (["status"], ["default: unix:///run/cuzkd/cuzkd.sock"]),
         (["demo"], ["who computes"]),
         (["bench", "prove"], ["4,096 65,536", "who computes"]),

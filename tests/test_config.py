@@ -62,7 +62,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 def test_flags_win_over_the_file(tmp_path):
     file = tmp_path / "my.toml"
     file.write_text("[proving]\nbackend = 'cuda'\nthreads = 3\n")
-    loaded = config.load(file, {"proving": {"backend": "cpu"}, "daemon": {"state_dir": "/s"}})
+    loaded = config.load(file, {"proving": {"policy": "cpu"}, "daemon": {"state_dir": "/s"}})
     assert (loaded.proving.backend, loaded.proving.threads) == ("cpu", 3)
     assert loaded.daemon.state_dir == Path("/s")
 

@@ -19,7 +19,7 @@ def _serve(args: argparse.Namespace) -> int:
         ("daemon", "state_dir", args.state_dir),
         ("daemon", "metrics", args.metrics),
         ("daemon", "log_level", args.log_level),
-        ("proving", "backend", args.backend),
+        ("proving", "policy", args.policy),
     ):
         if value is not None:
             flags[section][key] = value
@@ -69,9 +69,7 @@ def _evict(args: argparse.Namespace) -> int:
 def _demo(args: argparse.Namespace) -> int:
     from cuzkd import demo
 
-    return demo.run(
-        curve=args.curve, n_partitions=args.partitions, n_rounds=args.rounds, backend=args.backend
-    )
+    return demo.run(curve=args.curve, n_partitions=args.partitions, n_rounds=args.rounds, policy=args.policy)
 
 
 def _positive(text: str) -> int:
@@ -88,9 +86,9 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--listen", metavar="ADDRESS", help=f"unix://PATH or HOST:PORT (default: {config.Daemon().listen})"
     )
     command.add_argument(
-        "--backend",
-        choices=config.BACKENDS,
-        help="who computes (default: auto: cuda where a device answers, else cpu)",
+        "--policy",
+        choices=config.POLICIES,
+        help="who computes (default: prefer: a CUDA device where one answers, else the processor)",
     )
     command.add_argument(
         "--metrics",
@@ -122,6 +120,9 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--partitions", type=_positive, default=4, metavar="N", help="proofs per curve")
     command.add_argument("--rounds", type=_positive, default=300, metavar="N", help="size of the circuit")
     command.add_argument(
-        "--backend", choices=("auto", "cpu", "cuda"), default="auto", help="who computes (default: auto)"
+        "--policy",
+        choices=("prefer", "require", "cpu"),
+        default="prefer",
+        help="who computes (default: prefer)",
     )
     command.set_defaults(run=_demo)

@@ -58,6 +58,7 @@ from cuzkd.errors import (
 log = structlog.get_logger()
 
 MAX_REQUEST_ID = 256  # characters
+BACKENDS = {"prefer": "auto", "require": "cuda", "cpu": "cpu", "reference": "reference"}  # by policy
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Engine:
     def _supervisor(self, name: str) -> Supervisor:
         settings = self._settings
         configure = wire.Configure(
-            backend=settings.backend,
+            backend=BACKENDS[settings.policy],
             state_dir=str(settings.state_dir.resolve()),
             threads=settings.threads,
             max_parallel_synthesis=settings.max_parallel_synthesis,
@@ -109,6 +110,8 @@ class Engine:
             slab_bytes=settings.slab_bytes,
             prewarm=settings.prewarm,
             fault=settings.fault,
+            launch_set=settings.launch_set,
+            launch_wait_s=settings.launch_wait_s,
         )
         return Supervisor(
             name,

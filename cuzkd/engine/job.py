@@ -97,13 +97,16 @@ Payload = WitnessBytes | UploadRef | ServerPath | InputJson
 @dataclass(frozen=True)
 class JobRequest:
     """circuit: name of an installed circuit. partitions: one witness, or one set of inputs, each. request_id:
-    idempotency key, "" for none.
+    idempotency key, "" for none. owner: the identity that submits, who alone sees the job; "" where callers are not
+    told apart. deadline_s: from submission, 0 for none.
     """
 
     circuit: str
     partitions: Sequence[Payload]
     request_id: str = ""
     priority: Priority = Priority.NORMAL
+    owner: str = ""
+    deadline_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ class JobView:
     results: of a job that is done, all of them, by index; else empty. error_code, error_message: why it
     failed or was cancelled; a code of cuzkd.errors. queue_position: partitions waiting before its first
     waiting one, 0 when none of it waits. queue_wait_s: until its first partition was begun. total_s:
-    submission to the end, or to now.
+    submission to the end, or to now. progress: 0 to 1. expected_s: until its end, None when nobody knows. stages:
+    (stage, attempt) by index.
     """
 
     job_id: str
@@ -149,6 +153,9 @@ class JobView:
     queue_position: int
     queue_wait_s: float
     total_s: float
+    progress: float = 0.0
+    expected_s: float | None = None
+    stages: tuple[tuple[Stage, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,29 @@ STAGE_S: Mapping[Stage, float] = {
 class EngineSettings:
     """Sizes in bytes, times in seconds.
 
+    policy: who computes. prefer: a CUDA device, the processor where there is none or it is in quarantine; require: a
+    CUDA device or nobody; cpu; reference (tests). launch_set, launch_wait_s: partitions of one circuit that a device
+    may begin together, and how long one may wait for others. group: of one circuit in a row while others wait.
+    least_stage_s: no partition is thought to hang before that. quarantine_after: failures in a row; quarantine_s: the
+    first one, doubling up to longest_quarantine_s. max_result_bytes: of ended jobs.
     threads: native threads of a prover, 0 = all cores. max_attempts: how often a partition is given to
     provers. budget_bytes: host memory, 0 = auto. slab_bytes: of a prover's pool, 0 = learned. max_partitions:
     that may wait; as many uploads may wait for jobs. result_expiry_s, max_results: how long, and how many,
     ended jobs are kept. server_folders:
     where clients may name files of this machine. eviction_min_idle_s: a key that nobody has used for so long
-    gives way when memory is short. intake: where witnesses are calculated from inputs. fault, command: of tests
-    (engine/faults.py; what is started as a prover).
+    gives way when memory is short. intake: where witnesses are calculated from inputs. fault, front_fault, command: of
+    tests (engine/faults.py, in the prover and in the front; what is started as a prover).
     """
 
     state_dir: Path
-    backend: str = "auto"
+    policy: str = "prefer"
     threads: int = 0
     max_parallel_synthesis: int = 1
     ready_target: int = 2
     max_attempts: int = 3
+    launch_set: int = 8
+    launch_wait_s: float = 0.002
+    group: int = 16
     budget_bytes: int = 0
     slab_bytes: int = 0
     wipe: bool = True
@@ -47,14 +55,20 @@ class EngineSettings:
     max_partitions: int = 10_000
     result_expiry_s: float = HOUR_S
     max_results: int = 10_000
+    max_result_bytes: int = 256 << 20
     max_upload_bytes: int = 64 << 30
     upload_expiry_s: float = 900.0
     server_folders: tuple[Path, ...] = ()
     eviction_min_idle_s: float = 300.0
     intake: IntakeSettings = field(default_factory=IntakeSettings)
-    heartbeat_s: float = 60.0
+    heartbeat_s: float = 20.0
+    least_stage_s: float = 900.0
+    quarantine_after: int = 3
+    quarantine_s: float = 60.0
+    longest_quarantine_s: float = HOUR_S
     stage_s: Mapping[Stage, float] = field(default_factory=lambda: STAGE_S)
     timing: Timing = field(default_factory=Timing)
     tick_s: float = 0.5
     fault: str = ""
+    front_fault: str = ""
     command: Sequence[str] = COMMAND

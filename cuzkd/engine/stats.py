@@ -78,7 +78,7 @@ class JobFinished:
 
 @dataclass(frozen=True)
 class ProverState:
-    """A prover process changed. state: starting, ready, dead, stopped. cause: of a death."""
+    """A prover process changed. state: starting, ready, dead, quarantined, stopped. cause: of a death."""
 
     prover: str
     state: str
@@ -106,6 +106,8 @@ class Heartbeat:
     ready: int
     device_busy: bool
     resident_key_bytes: int
+    vram_free_bytes: int = 0
+    pinned_lost_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,73 @@ class CircuitLoaded:
     loaded: bool
     nbytes: int
     load_s: float
+
+
+@dataclass(frozen=True)
+class JobResumed:
+    """A job that an earlier run of the daemon accepted goes on. done: partitions that need not be proved again."""
+
+    job_id: str
+    circuit: str
+    partitions: int
+    done: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A submission that was not accepted. reason: code of cuzkd.errors."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class JournalWrite:
+    """One transaction of the journal: how many records, how long until they were on the disk, or that it failed."""
+
+    records: int
+    seconds: float
+    failed: bool
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """A prover has made and verified a known proof before it became ready, or could not."""
+
+    prover: str
+    device: str
+    passed: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A device is left alone for a while. device: its UUID. stage: where it failed last, counters: what the driver
+    counts of its errors, by name.
+    """
+
+    prover: str
+    device: str
+    cause: str
+    stage: str
+    failures: int
+    seconds: float
+    counters: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class DeviceReturned:
+    """A device that was in quarantine has passed its self-test."""
+
+    prover: str
+    device: str
+
+
+@dataclass(frozen=True)
+class LaunchSet:
+    """Partitions that a device began together."""
+
+    prover: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -146,6 +215,13 @@ Event = (
     | ProverState
     | Heartbeat
     | CircuitLoaded
+    | JobResumed
+    | Refused
+    | JournalWrite
+    | SelfTest
+    | Quarantined
+    | DeviceReturned
+    | LaunchSet
     | QueueDepths
     | BudgetState
 )

@@ -40,7 +40,7 @@ def daemon(request, tmp_path_factory):
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--backend", "cpu"], stdin=subprocess.DEVNULL, stderr=log, stdout=log
+            [*command, "--policy", "cpu"], stdin=subprocess.DEVNULL, stderr=log, stdout=log
         )
     try:
         with Client(address) as client:

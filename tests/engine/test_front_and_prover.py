@@ -43,7 +43,7 @@ def witness(tmp_path):
 def engine(state, **changes):
     known = {
         "command": COMMAND,
-        "backend": "cpu",
+        "policy": "cpu",
         "threads": 2,
         "budget_bytes": 1 << 30,
         "timing": Timing(handshake_s=PATIENCE_S, first_pause_s=0.0),

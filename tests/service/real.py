@@ -109,7 +109,7 @@ def daemon(state, *flags, environ=None, socket="d.sock"):
     ]
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*map(str, command), "--backend", "cpu"], stderr=stream, env={**os.environ, **(environ or {})}
+            [*map(str, command), "--policy", "cpu"], stderr=stream, env={**os.environ, **(environ or {})}
         )
     try:
         with Client(address) as client:

@@ -51,7 +51,7 @@ class FromProver(_message.Message):
     def __init__(self, ready: _Optional[_Union[Ready, _Mapping]] = ..., event: _Optional[_Union[PartitionEvent, _Mapping]] = ..., done: _Optional[_Union[PartitionDone, _Mapping]] = ..., failed: _Optional[_Union[PartitionFailed, _Mapping]] = ..., grant_request: _Optional[_Union[GrantRequest, _Mapping]] = ..., grant_return: _Optional[_Union[GrantReturn, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., circuit: _Optional[_Union[CircuitState, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., log: _Optional[_Union[LogRecord, _Mapping]] = ...) -> None: ...
 
 class Configure(_message.Message):
-    __slots__ = ("backend", "state_dir", "threads", "max_parallel_synthesis", "ready_target", "wipe", "slab_bytes", "prewarm", "fault")
+    __slots__ = ("backend", "state_dir", "threads", "max_parallel_synthesis", "ready_target", "wipe", "slab_bytes", "prewarm", "fault", "launch_set", "launch_wait_s")
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     STATE_DIR_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,8 @@ class Configure(_message.Message):
     SLAB_BYTES_FIELD_NUMBER: _ClassVar[int]
     PREWARM_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_SET_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     backend: str
     state_dir: str
     threads: int
@@ -70,7 +72,9 @@ class Configure(_message.Message):
     slab_bytes: int
     prewarm: bool
     fault: str
-    def __init__(self, backend: _Optional[str] = ..., state_dir: _Optional[str] = ..., threads: _Optional[int] = ..., max_parallel_synthesis: _Optional[int] = ..., ready_target: _Optional[int] = ..., wipe: _Optional[bool] = ..., slab_bytes: _Optional[int] = ..., prewarm: _Optional[bool] = ..., fault: _Optional[str] = ...) -> None: ...
+    launch_set: int
+    launch_wait_s: float
+    def __init__(self, backend: _Optional[str] = ..., state_dir: _Optional[str] = ..., threads: _Optional[int] = ..., max_parallel_synthesis: _Optional[int] = ..., ready_target: _Optional[int] = ..., wipe: _Optional[bool] = ..., slab_bytes: _Optional[int] = ..., prewarm: _Optional[bool] = ..., fault: _Optional[str] = ..., launch_set: _Optional[int] = ..., launch_wait_s: _Optional[float] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("partition_id", "circuit", "circuit_digest", "spool_path", "priority", "sequence", "attempt")
@@ -135,18 +139,20 @@ class ShrinkPool(_message.Message):
     def __init__(self, bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("pid", "backend", "device", "device_name", "vram_total_bytes")
+    __slots__ = ("pid", "backend", "device", "device_name", "vram_total_bytes", "selftest_s")
     PID_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_NAME_FIELD_NUMBER: _ClassVar[int]
     VRAM_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SELFTEST_S_FIELD_NUMBER: _ClassVar[int]
     pid: int
     backend: str
     device: str
     device_name: str
     vram_total_bytes: int
-    def __init__(self, pid: _Optional[int] = ..., backend: _Optional[str] = ..., device: _Optional[str] = ..., device_name: _Optional[str] = ..., vram_total_bytes: _Optional[int] = ...) -> None: ...
+    selftest_s: float
+    def __init__(self, pid: _Optional[int] = ..., backend: _Optional[str] = ..., device: _Optional[str] = ..., device_name: _Optional[str] = ..., vram_total_bytes: _Optional[int] = ..., selftest_s: _Optional[float] = ...) -> None: ...
 
 class PartitionEvent(_message.Message):
     __slots__ = ("partition_id", "stage")
@@ -165,7 +171,7 @@ class Phase(_message.Message):
     def __init__(self, name: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class PartitionDone(_message.Message):
-    __slots__ = ("partition_id", "proof", "publics", "phases", "h2d_bytes", "key_digest", "attempts_inside")
+    __slots__ = ("partition_id", "proof", "publics", "phases", "h2d_bytes", "key_digest", "attempts_inside", "launch_set")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     PUBLICS_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +179,7 @@ class PartitionDone(_message.Message):
     H2D_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEY_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_INSIDE_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_SET_FIELD_NUMBER: _ClassVar[int]
     partition_id: str
     proof: bytes
     publics: _containers.RepeatedScalarFieldContainer[bytes]
@@ -180,7 +187,8 @@ class PartitionDone(_message.Message):
     h2d_bytes: int
     key_digest: str
     attempts_inside: int
-    def __init__(self, partition_id: _Optional[str] = ..., proof: _Optional[bytes] = ..., publics: _Optional[_Iterable[bytes]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., h2d_bytes: _Optional[int] = ..., key_digest: _Optional[str] = ..., attempts_inside: _Optional[int] = ...) -> None: ...
+    launch_set: int
+    def __init__(self, partition_id: _Optional[str] = ..., proof: _Optional[bytes] = ..., publics: _Optional[_Iterable[bytes]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., h2d_bytes: _Optional[int] = ..., key_digest: _Optional[str] = ..., attempts_inside: _Optional[int] = ..., launch_set: _Optional[int] = ...) -> None: ...
 
 class PartitionFailed(_message.Message):
     __slots__ = ("partition_id", "error_code", "error_message", "stage", "retryable")
@@ -217,7 +225,7 @@ class GrantReturn(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., what: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("pinned_slab_bytes", "pinned_leased_bytes", "pinned_free_bytes", "slabs_made", "slabs_made_on_job_path", "h2d_bytes_total", "vram_used_bytes", "synthesising", "ready", "device_busy", "resident_key_bytes")
+    __slots__ = ("pinned_slab_bytes", "pinned_leased_bytes", "pinned_free_bytes", "slabs_made", "slabs_made_on_job_path", "h2d_bytes_total", "vram_used_bytes", "synthesising", "ready", "device_busy", "resident_key_bytes", "vram_free_bytes", "pinned_lost_bytes")
     PINNED_SLAB_BYTES_FIELD_NUMBER: _ClassVar[int]
     PINNED_LEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
     PINNED_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -229,6 +237,8 @@ class Heartbeat(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     DEVICE_BUSY_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VRAM_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PINNED_LOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     pinned_slab_bytes: int
     pinned_leased_bytes: int
     pinned_free_bytes: int
@@ -240,7 +250,9 @@ class Heartbeat(_message.Message):
     ready: int
     device_busy: bool
     resident_key_bytes: int
-    def __init__(self, pinned_slab_bytes: _Optional[int] = ..., pinned_leased_bytes: _Optional[int] = ..., pinned_free_bytes: _Optional[int] = ..., slabs_made: _Optional[int] = ..., slabs_made_on_job_path: _Optional[int] = ..., h2d_bytes_total: _Optional[int] = ..., vram_used_bytes: _Optional[int] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., device_busy: _Optional[bool] = ..., resident_key_bytes: _Optional[int] = ...) -> None: ...
+    vram_free_bytes: int
+    pinned_lost_bytes: int
+    def __init__(self, pinned_slab_bytes: _Optional[int] = ..., pinned_leased_bytes: _Optional[int] = ..., pinned_free_bytes: _Optional[int] = ..., slabs_made: _Optional[int] = ..., slabs_made_on_job_path: _Optional[int] = ..., h2d_bytes_total: _Optional[int] = ..., vram_used_bytes: _Optional[int] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., device_busy: _Optional[bool] = ..., resident_key_bytes: _Optional[int] = ..., vram_free_bytes: _Optional[int] = ..., pinned_lost_bytes: _Optional[int] = ...) -> None: ...
 
 class CircuitState(_message.Message):
     __slots__ = ("circuit", "loaded", "bytes", "load_s", "error_code", "error_message", "was_loaded", "digest")
@@ -263,12 +275,16 @@ class CircuitState(_message.Message):
     def __init__(self, circuit: _Optional[str] = ..., loaded: _Optional[bool] = ..., bytes: _Optional[int] = ..., load_s: _Optional[float] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., was_loaded: _Optional[bool] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Fatal(_message.Message):
-    __slots__ = ("error_code", "error_message")
+    __slots__ = ("error_code", "error_message", "stage", "device")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     error_code: str
     error_message: str
-    def __init__(self, error_code: _Optional[str] = ..., error_message: _Optional[str] = ...) -> None: ...
+    stage: str
+    device: str
+    def __init__(self, error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., stage: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
 
 class LogRecord(_message.Message):
     __slots__ = ("level", "event", "fields", "numbers")

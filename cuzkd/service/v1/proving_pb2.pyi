@@ -34,7 +34,7 @@ HIGH: Priority
 CRITICAL: Priority
 
 class SubmitProofRequest(_message.Message):
-    __slots__ = ("request_id", "proof_kind", "sector_size", "registered_proof", "priority", "vanilla_proof", "vanilla_proofs", "sector_number", "miner_id", "randomness", "partition_index", "comm_r_old", "comm_r_new", "comm_d_new", "circuit_id", "partitions")
+    __slots__ = ("request_id", "proof_kind", "sector_size", "registered_proof", "priority", "vanilla_proof", "vanilla_proofs", "sector_number", "miner_id", "randomness", "partition_index", "comm_r_old", "comm_r_new", "comm_d_new", "circuit_id", "partitions", "deadline_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROOF_KIND_FIELD_NUMBER: _ClassVar[int]
     SECTOR_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class SubmitProofRequest(_message.Message):
     COMM_D_NEW_FIELD_NUMBER: _ClassVar[int]
     CIRCUIT_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     proof_kind: ProofKind
     sector_size: int
@@ -67,7 +68,8 @@ class SubmitProofRequest(_message.Message):
     comm_d_new: bytes
     circuit_id: str
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, request_id: _Optional[str] = ..., proof_kind: _Optional[_Union[ProofKind, str]] = ..., sector_size: _Optional[int] = ..., registered_proof: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., vanilla_proof: _Optional[bytes] = ..., vanilla_proofs: _Optional[_Iterable[bytes]] = ..., sector_number: _Optional[int] = ..., miner_id: _Optional[int] = ..., randomness: _Optional[bytes] = ..., partition_index: _Optional[int] = ..., comm_r_old: _Optional[bytes] = ..., comm_r_new: _Optional[bytes] = ..., comm_d_new: _Optional[bytes] = ..., circuit_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    deadline_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., proof_kind: _Optional[_Union[ProofKind, str]] = ..., sector_size: _Optional[int] = ..., registered_proof: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., vanilla_proof: _Optional[bytes] = ..., vanilla_proofs: _Optional[_Iterable[bytes]] = ..., sector_number: _Optional[int] = ..., miner_id: _Optional[int] = ..., randomness: _Optional[bytes] = ..., partition_index: _Optional[int] = ..., comm_r_old: _Optional[bytes] = ..., comm_r_new: _Optional[bytes] = ..., comm_d_new: _Optional[bytes] = ..., circuit_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("witness", "upload_id", "server_path", "input_json")
@@ -196,7 +198,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("gpus", "loaded_srs", "queues", "total_proofs_completed", "total_proofs_failed", "uptime_seconds", "pinned_memory_bytes", "pinned_memory_limit_bytes", "max_message_bytes", "stream_above_bytes", "max_upload_bytes", "serving", "not_serving_reason", "version", "devices")
+    __slots__ = ("gpus", "loaded_srs", "queues", "total_proofs_completed", "total_proofs_failed", "uptime_seconds", "pinned_memory_bytes", "pinned_memory_limit_bytes", "max_message_bytes", "stream_above_bytes", "max_upload_bytes", "serving", "not_serving_reason", "version", "devices", "policy", "expected_wait_ms")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     LOADED_SRS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +214,8 @@ class GetStatusResponse(_message.Message):
     NOT_SERVING_REASON_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedCompositeFieldContainer[GPUStatus]
     loaded_srs: _containers.RepeatedCompositeFieldContainer[SRSStatus]
     queues: _containers.RepeatedCompositeFieldContainer[QueueStatus]
@@ -227,7 +231,9 @@ class GetStatusResponse(_message.Message):
     not_serving_reason: str
     version: str
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
-    def __init__(self, gpus: _Optional[_Iterable[_Union[GPUStatus, _Mapping]]] = ..., loaded_srs: _Optional[_Iterable[_Union[SRSStatus, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., total_proofs_completed: _Optional[int] = ..., total_proofs_failed: _Optional[int] = ..., uptime_seconds: _Optional[int] = ..., pinned_memory_bytes: _Optional[int] = ..., pinned_memory_limit_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., stream_above_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., serving: _Optional[bool] = ..., not_serving_reason: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ...) -> None: ...
+    policy: str
+    expected_wait_ms: int
+    def __init__(self, gpus: _Optional[_Iterable[_Union[GPUStatus, _Mapping]]] = ..., loaded_srs: _Optional[_Iterable[_Union[SRSStatus, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., total_proofs_completed: _Optional[int] = ..., total_proofs_failed: _Optional[int] = ..., uptime_seconds: _Optional[int] = ..., pinned_memory_bytes: _Optional[int] = ..., pinned_memory_limit_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., stream_above_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., serving: _Optional[bool] = ..., not_serving_reason: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., expected_wait_ms: _Optional[int] = ...) -> None: ...
 
 class GPUStatus(_message.Message):
     __slots__ = ("ordinal", "name", "vram_total_bytes", "vram_free_bytes", "current_job_id", "current_proof_kind")
@@ -246,7 +252,7 @@ class GPUStatus(_message.Message):
     def __init__(self, ordinal: _Optional[int] = ..., name: _Optional[str] = ..., vram_total_bytes: _Optional[int] = ..., vram_free_bytes: _Optional[int] = ..., current_job_id: _Optional[str] = ..., current_proof_kind: _Optional[str] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("backend", "device", "name", "state", "synthesising", "ready", "prover_pid", "restarts")
+    __slots__ = ("backend", "device", "name", "state", "synthesising", "ready", "prover_pid", "restarts", "cause", "quarantined_until_unix_ms", "failures")
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +261,9 @@ class DeviceStatus(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     PROVER_PID_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_UNTIL_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     backend: str
     device: str
     name: str
@@ -263,7 +272,10 @@ class DeviceStatus(_message.Message):
     ready: int
     prover_pid: int
     restarts: int
-    def __init__(self, backend: _Optional[str] = ..., device: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., prover_pid: _Optional[int] = ..., restarts: _Optional[int] = ...) -> None: ...
+    cause: str
+    quarantined_until_unix_ms: int
+    failures: int
+    def __init__(self, backend: _Optional[str] = ..., device: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., prover_pid: _Optional[int] = ..., restarts: _Optional[int] = ..., cause: _Optional[str] = ..., quarantined_until_unix_ms: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class SRSStatus(_message.Message):
     __slots__ = ("circuit_id", "tier", "size_bytes", "ref_count")
@@ -362,20 +374,44 @@ class WatchProofRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job_id", "state", "partitions", "partitions_done", "error_code", "error_message")
+    __slots__ = ("job_id", "state", "partitions", "partitions_done", "error_code", "error_message", "request_id", "circuit_id", "queue_position", "elapsed_ms", "progress", "expected_end_unix_ms", "partition_states")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_DONE_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CIRCUIT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_MS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_END_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_STATES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     state: str
     partitions: int
     partitions_done: int
     error_code: str
     error_message: str
-    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[str] = ..., partitions: _Optional[int] = ..., partitions_done: _Optional[int] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ...) -> None: ...
+    request_id: str
+    circuit_id: str
+    queue_position: int
+    elapsed_ms: int
+    progress: float
+    expected_end_unix_ms: int
+    partition_states: _containers.RepeatedCompositeFieldContainer[PartitionState]
+    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[str] = ..., partitions: _Optional[int] = ..., partitions_done: _Optional[int] = ..., error_code: _Optional[str] = ..., error_message: _Optional[str] = ..., request_id: _Optional[str] = ..., circuit_id: _Optional[str] = ..., queue_position: _Optional[int] = ..., elapsed_ms: _Optional[int] = ..., progress: _Optional[float] = ..., expected_end_unix_ms: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ...) -> None: ...
+
+class PartitionState(_message.Message):
+    __slots__ = ("index", "state", "attempts")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    state: str
+    attempts: int
+    def __init__(self, index: _Optional[int] = ..., state: _Optional[str] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class ListCircuitsRequest(_message.Message):
     __slots__ = ()

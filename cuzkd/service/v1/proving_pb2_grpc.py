@@ -116,7 +116,7 @@ class ProvingEngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelProof(self, request, context):
-        """Ends the job. Waiting and synthesis stop; sums that a device has begun run to their end.
+        """Ends the job. Whatever it is doing stops at the next boundary between kernels, and its memory and device are free.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
