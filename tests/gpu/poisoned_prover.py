@@ -1,0 +1,51 @@
+"""A prover process whose CUDA context breaks: `poisoned_prover.py --fd N`, as many times as STATE/poison says.
+
+Each process takes one from the number in that file and, if it was not zero, lets its first launch be followed by a
+kernel that writes where nothing is. From then on every call of this process fails, as after any illegal access.
+"""
+
+from pathlib import Path
+
+from cuzkd.backend import cuda
+from cuzkd.engine import prover
+
+WILD = r'extern "C" __global__ void wild(int* p) { p[threadIdx.x] = 1; }'
+
+
+def take_one(file):
+    left = int(file.read_text())
+    file.write_text(str(max(left - 1, 0)))
+    return left > 0
+
+
+class Poisoned(cuda.CudaBackend):
+    """The real backend, until `poison` is set: then the next launch is its last."""
+
+    poison = False
+
+    def launch_batch(self, uploads):
+        runs = super().launch_batch(uploads)
+        if Poisoned.poison:
+            import cupy
+
+            with self.gpu.guard(), self.gpu.compute.stream:
+                cupy.RawKernel(WILD, "wild")((1,), (32,), (0xDEAD0000,))
+        return runs
+
+
+def main():
+    opened = prover.open_parts
+
+    def open_parts(config, reporter, *rest):
+        parts = opened(config, reporter, *rest)
+        if parts.backend.name == "cuda":  # not before the self-test has passed
+            Poisoned.poison = take_one(Path(config.state_dir) / "poison")
+        return parts
+
+    cuda.CudaBackend = Poisoned
+    prover.open_parts = open_parts
+    prover.main()
+
+
+if __name__ == "__main__":
+    main()
