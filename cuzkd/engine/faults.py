@@ -3,7 +3,9 @@ otherwise.
 
 In production `load("")` gives an object that does nothing. A test sends a plan in Configure.fault, or gives one to the
 front in EngineSettings.front_fault: items joined by commas, each `action:point:count`, acting the first `count` times
-that somebody comes by the point. `action:point:count@skip` lets the first `skip` pass.
+that somebody comes by the point. `action:point:count@skip` lets the first `skip` pass. `@PATH` is a plan in a file:
+it counts over all processes that are given it, so that a successor does not die of what its predecessor died of, and
+may be rewritten while they run. What has acted is appended to PATH.acted, before it acts.
 
     raise    an unexpected error (a bug) at the point
     fault    a DeviceFault at the point: the device is to be replaced
@@ -24,10 +26,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 from cuzkd.backend.protocol import MsmSums
 from cuzkd.errors import DeviceFault, InvalidInput
@@ -49,6 +53,7 @@ FRONT_POINTS = (
 )
 POINTS = PROVER_POINTS + FRONT_POINTS
 ACTIONS = ("raise", "fault", "memory", "full", "exit", "kill", "stop", "hang", "hold", "flip")
+IN_A_FILE = "@"
 HOLD_S = 0.5
 
 
@@ -58,36 +63,59 @@ class NoFaults:
     def at(self, point: str) -> None:
         """Called when a partition comes by a point."""
 
-    def sums(self, sums: MsmSums) -> MsmSums:
-        """Called with the sums of every proof."""
+    def sums(self, sums: MsmSums, point: str = "sums") -> MsmSums:
+        """Called with the sums of every proof; at "selftest" with those of the canary's."""
         return sums
 
 
 @dataclasses.dataclass
 class _Item:
     action: str
+    point: str
     count: int
     skip: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.action}:{self.point}:{self.count}" + (f"@{self.skip}" if self.skip else "")
+
+
+def _parse(text: str) -> list[_Item]:
+    """Raises InvalidInput, naming the item that is none."""
+    items = []
+    for item in filter(None, text.strip().split(",")):
+        action, _, rest = item.partition(":")
+        point, _, times = rest.partition(":")
+        count, _, skip = times.partition("@")
+        if action not in ACTIONS or point not in POINTS or not count.isdigit() or not (skip or "0").isdigit():
+            raise InvalidInput(f"fault {item!r}: expected action:point:count[@skip], {ACTIONS} at {POINTS}")
+        items.append(_Item(action, point, int(count), int(skip or 0)))
+    return [item for item in items if item.count]
+
+
+def _due(items: list[_Item], point: str) -> str | None:
+    """The action that somebody who comes by the point now meets; the plan counts it."""
+    item = next((item for item in items if item.point == point), None)
+    if item is None:
+        return None
+    if item.skip:
+        item.skip -= 1
+        return None
+    item.count -= 1
+    if not item.count:
+        items.remove(item)
+    return item.action
+
 
 class PlannedFaults(NoFaults):
-    def __init__(self, plan: dict[str, list[_Item]]) -> None:
-        self._plan = plan
+    """A plan of this process alone."""
+
+    def __init__(self, items: list[_Item]) -> None:
+        self._items = items
         self._lock = threading.Lock()
 
     def _due(self, point: str) -> str | None:
         with self._lock:
-            items = self._plan.get(point, [])
-            if not items:
-                return None
-            item = items[0]
-            if item.skip:
-                item.skip -= 1
-                return None
-            item.count -= 1
-            if not item.count:
-                items.pop(0)
-            return item.action
+            return _due(self._items, point)
 
     def at(self, point: str) -> None:
         match self._due(point):
@@ -110,25 +138,45 @@ class PlannedFaults(NoFaults):
             case "hold":
                 time.sleep(HOLD_S)
 
-    def sums(self, sums: MsmSums) -> MsmSums:
-        if self._due("sums") != "flip":
+    def sums(self, sums: MsmSums, point: str = "sums") -> MsmSums:
+        if self._due(point) != "flip":
             return sums
         wrong = sums.a_g1.copy()
         wrong.flat[0] ^= 1
         return dataclasses.replace(sums, a_g1=wrong)
 
 
+class SharedFaults(PlannedFaults):
+    """A plan in a file. One that is not there is empty."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__([])
+        self._path = path
+
+    def _due(self, point: str) -> str | None:
+        try:
+            file = self._path.open("r+")
+        except FileNotFoundError:
+            return None
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read()
+            items = _parse(text)
+            action = _due(items, point)
+            if (left := ",".join(map(str, items))) != text:
+                file.seek(0)
+                file.truncate()
+                file.write(left)
+                file.flush()
+            if action:
+                with open(f"{self._path}.acted", "a") as acted:
+                    acted.write(f"{action} {point} {os.getpid()}\n")
+        return action
+
+
 def load(text: str) -> NoFaults:
-    """The plan of Configure.fault. Raises InvalidInput, naming the item that is none."""
-    if not text:
-        return NoFaults()
-    plan: dict[str, list[_Item]] = {}
-    for item in text.split(","):
-        action, _, rest = item.partition(":")
-        point, _, times = rest.partition(":")
-        count, _, skip = times.partition("@")
-        if action not in ACTIONS or point not in POINTS or not count.isdigit() or not (skip or "0").isdigit():
-            raise InvalidInput(f"fault {item!r}: expected action:point:count[@skip], {ACTIONS} at {POINTS}")
-        if int(count):
-            plan.setdefault(point, []).append(_Item(action, int(count), int(skip or 0)))
-    return PlannedFaults(plan)
+    """The plan of Configure.fault, or of EngineSettings.front_fault. Raises InvalidInput, naming what is none."""
+    if text.startswith(IN_A_FILE):
+        return SharedFaults(Path(text.removeprefix(IN_A_FILE)))
+    items = _parse(text)
+    return PlannedFaults(items) if items else NoFaults()
