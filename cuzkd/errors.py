@@ -9,10 +9,11 @@ from __future__ import annotations
 
 
 class CuzkdError(Exception):
-    """Anything cuzkd raises on purpose."""
+    """Anything cuzkd raises on purpose. retry_after_s: when trying again may help, where somebody can tell."""
 
     status = "INTERNAL"
     code = "internal"
+    retry_after_s: float | None = None
 
 
 class InvalidInput(CuzkdError):
