@@ -94,5 +94,7 @@ class Reporter:
     def ready(self, message: wire.Ready) -> None:
         self._send(wire.FromProver(ready=message))
 
-    def fatal(self, code: str, message: str) -> None:
-        self._send(wire.FromProver(fatal=wire.Fatal(error_code=code, error_message=message)))
+    def fatal(self, code: str, message: str, stage: str = "", device: str = "") -> None:
+        """stage: what was being done, where that is known. device: the one that failed, where it was one."""
+        fatal = wire.Fatal(error_code=code, error_message=message, stage=stage, device=device)
+        self._send(wire.FromProver(fatal=fatal))

@@ -53,6 +53,10 @@ class Parts:
     order: Callable[[str], int]
     hints: CapacityHints  # bytes of leases by circuit digest
     canary: Callable[[str], bool]  # by curve: is the device right? Called with the mutex held
+    # By curve: raises DeviceFault where the device is not right. Called with the mutex held whenever a key is loaded: for
+    # a curve that has been asked about before, it returns at once.
+    selftest: Callable[[str], None] = lambda curve: None
+    selftest_s: float = 0.0  # that tests before this process was ready took
     vram_total_bytes: int = 0
     transfer: Transfer | None = None  # zero-copy, unless a bench wants to compare
     synthesis: Callable[..., Synthesis] = Synthesis
@@ -121,6 +125,7 @@ class Workers:
                 device=backend.device,
                 device_name=backend.device_name,
                 vram_total_bytes=self._parts.vram_total_bytes,
+                selftest_s=self._parts.selftest_s,
             )
         )
         while (message := self._channel.receive()) is not None:
