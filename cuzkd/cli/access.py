@@ -27,12 +27,20 @@ def _access(ca: Path | None, token_file: Path | None) -> Access | None:
     if ca is None or token_file is None:
         raise InvalidInput("--ca and --token-file belong together")
     try:
-        return Access(ca.read_bytes(), token_file.read_text().strip())
+        return Access(ca.read_bytes(), _token(token_file.read_text(), token_file))
     except OSError as error:
         flag = "--ca" if error.filename == str(ca) else "--token-file"
         raise InvalidInput(f"{flag} {error.filename}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"--token-file {token_file}: is no text") from None
+
+
+def _token(text: str, where: Path) -> str:
+    """The one token of a file: alone, or behind its owner's name as in the daemon's own file."""
+    words = text.split()
+    if len(text.strip().splitlines()) != 1 or len(words) > 2:
+        raise InvalidInput(f"--token-file {where}: expected one line, TOKEN or NAME TOKEN")
+    return words[-1]
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

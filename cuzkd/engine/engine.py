@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -180,7 +180,7 @@ class Engine:
 
     # -- jobs, as clients see them --
 
-    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes]) -> str:
+    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes], owner: str = "") -> str:
         """Stream one payload to the spool; returns the id for UploadRef. An upload that fails leaves nothing.
 
         Raises InvalidInput when the size is too large or not what came, Exhausted when the disk is full or
@@ -234,7 +234,7 @@ class Engine:
             return self._jobs.view(earlier)
         return self._jobs.view(self._jobs.add(request, manifest, gathered))
 
-    async def wait(self, some_id: str, timeout_s: float | None = None) -> JobView:
+    async def wait(self, some_id: str, timeout_s: float | None = None, owner: str = "") -> JobView:
         """The job once it has ended; when the time is over first, as it is then (`state.ended` is False).
 
         some_id: a job_id, or a request_id, meaning its newest job. timeout_s None: for ever. Raises NotFound.
@@ -245,11 +245,11 @@ class Engine:
                 await job.ended.wait()
         return self._jobs.view(job)
 
-    def view(self, some_id: str) -> JobView:
+    def view(self, some_id: str, owner: str = "") -> JobView:
         """The job as it is now. Raises NotFound."""
         return self._jobs.view(self._jobs.table.find(some_id))
 
-    async def watch(self, some_id: str) -> AsyncIterator[JobView]:
+    async def watch(self, some_id: str, owner: str = "") -> AsyncGenerator[JobView]:
         """The job now and after its changes; the last view has ended. Changes may be skipped, ends are
         not.
         """
@@ -262,7 +262,7 @@ class Engine:
                 return
             await changed.wait()
 
-    def cancel(self, some_id: str) -> bool:
+    def cancel(self, some_id: str, owner: str = "") -> bool:
         """End a job. False: it had ended already, and nothing changes. Raises NotFound."""
         job = self._jobs.table.find(some_id)
         return self._jobs.end(job, JobState.CANCELLED, Cancelled.code, "cancelled at a client's wish")

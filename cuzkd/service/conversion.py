@@ -2,12 +2,14 @@
 
 Problem: a handler full of field names hides what it does.
 Design: one function for each direction and kind. Requests are judged here as far as that needs no knowledge
-of circuits or jobs; the engine judges the rest.
+of circuits or jobs; the engine judges the rest. Times and shares are finite and not negative when they leave: NaN and
+infinity are words that few readers of JSON, Prometheus or protobuf expect.
 Life of data: a request becomes a JobRequest; a JobView becomes a reply.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from cuzkd.circuits.manifest import Manifest
@@ -40,7 +42,7 @@ DEVICE_PHASES = frozenset(
 _ORDER = {name: i for i, name in enumerate(PHASES)}
 
 
-def job_request(message: pb.SubmitProofRequest) -> JobRequest:
+def job_request(message: pb.SubmitProofRequest, owner: str) -> JobRequest:
     """What a client wants proved. Raises Unsupported for other kinds of jobs, InvalidInput for what makes no
     sense.
     """
@@ -62,6 +64,8 @@ def job_request(message: pb.SubmitProofRequest) -> JobRequest:
         partitions=tuple(_payload(partition, i) for i, partition in enumerate(message.partitions)),
         request_id=message.request_id,
         priority=Priority(message.priority or Priority.NORMAL),
+        owner=owner,
+        deadline_s=message.deadline_ms / 1000,
     )
 
 
@@ -93,11 +97,11 @@ def await_response(view: JobView) -> pb.AwaitProofResponse:
         proof=b"".join(result.proof for result in view.results),
         error_message=view.error_message,
         error_code=view.error_code,
-        queue_wait_ms=_ms(view.queue_wait_s),
-        srs_load_ms=_ms(_sum(view.results, frozenset({"key_load"}))),
-        synthesis_ms=_ms(_sum(view.results, SYNTHESIS_PHASES)),
-        gpu_compute_ms=_ms(_sum(view.results, DEVICE_PHASES)),
-        total_ms=_ms(view.total_s),
+        queue_wait_ms=milliseconds(view.queue_wait_s),
+        srs_load_ms=milliseconds(_sum(view.results, frozenset({"key_load"}))),
+        synthesis_ms=milliseconds(_sum(view.results, SYNTHESIS_PHASES)),
+        gpu_compute_ms=milliseconds(_sum(view.results, DEVICE_PHASES)),
+        total_ms=milliseconds(view.total_s),
         results=[partition_result(result) for result in view.results],
     )
 
@@ -109,7 +113,7 @@ def partition_result(result: PartitionResult) -> pb.PartitionResult:
         index=result.index,
         proof=result.proof,
         public_inputs=result.publics,
-        phases=[pb.Phase(name=name, seconds=result.phases[name]) for name in ordered],
+        phases=[pb.Phase(name=name, seconds=finite(result.phases[name])) for name in ordered],
         backend=result.backend,
         device=result.device,
         attempts=result.attempts,
@@ -118,7 +122,9 @@ def partition_result(result: PartitionResult) -> pb.PartitionResult:
     )
 
 
-def job_state(view: JobView) -> pb.JobState:
+def job_state(view: JobView, now_unix_s: float) -> pb.JobState:
+    """now_unix_s: what the clock on the wall says, for the expected end."""
+    expected = view.expected_s is not None and math.isfinite(view.expected_s) and not view.state.ended
     return pb.JobState(
         job_id=view.job_id,
         state=view.state.value,
@@ -126,6 +132,16 @@ def job_state(view: JobView) -> pb.JobState:
         partitions_done=view.partitions_done,
         error_code=view.error_code,
         error_message=view.error_message,
+        request_id=view.request_id,
+        circuit_id=view.circuit,
+        queue_position=view.queue_position,
+        elapsed_ms=milliseconds(view.total_s),
+        progress=min(finite(view.progress), 1.0),
+        expected_end_unix_ms=milliseconds(now_unix_s + (view.expected_s or 0.0)) if expected else 0,
+        partition_states=[
+            pb.PartitionState(index=index, state=stage.value, attempts=attempt)
+            for index, (stage, attempt) in enumerate(view.stages)
+        ],
     )
 
 
@@ -145,5 +161,11 @@ def _sum(results: Iterable[PartitionResult], names: frozenset[str]) -> float:
     return sum(seconds for result in results for name, seconds in result.phases.items() if name in names)
 
 
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+def finite(value: float) -> float:
+    """The value where it is a number of something, else 0."""
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, as many as 64 bits hold at most."""
+    return min(round(finite(seconds) * 1000), (1 << 64) - 1)

@@ -3,7 +3,7 @@
 Problem: handlers should read like sentences, and no exception, of whatever kind, may reach a client raw.
 Design: handlers raise. `Statuses` is the one place that turns errors into gRPC statuses: ours by their class,
 with their code in the trailing metadata (`cuzkd-code`) and their text cut to what metadata holds; anything else
-becomes INTERNAL with a reference that the log also has, and no text. `Tokens` compares the bearer token.
+becomes INTERNAL with a reference that the log also has, and no text. `Tokens` finds whose call it is.
 `LargeMessages` reads a unary request itself, as a stream of one message (the same on the wire), because only so
 can it wait for a byte permit before the message is read.
 Life of data: a call passes Statuses, Tokens, LargeMessages, the handler, and comes back the same way.
@@ -12,24 +12,32 @@ Life of data: a call passes Statuses, Tokens, LargeMessages, the handler, and co
 from __future__ import annotations
 
 import asyncio
-import hmac
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
 import structlog
 
-from cuzkd.errors import CuzkdError, InvalidInput, Unavailable
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, Unavailable
+from cuzkd.service import owners
+from cuzkd.service.conversion import milliseconds
 from cuzkd.service.permits import BytePermits, hold
 
 log = structlog.get_logger()
 
-CODE_KEY = "cuzkd-code"  # trailing metadata
+# Trailing metadata.
+CODE_KEY = "cuzkd-code"
+RETRY_KEY = "cuzkd-retry-after-ms"
 READ_TIMEOUT_S = 120.0
 # A message travels in the trailing metadata, where a byte may become three ("%25"). gRPC takes 8 KiB of metadata
 # in all; the client of a longer message would get another status, without our code.
 MAX_MESSAGE_BYTES = 2048
+_OUT_OF_MEMORY = (
+    grpc.StatusCode[Exhausted.status],
+    "the daemon is out of memory for this call; try again later",
+    Exhausted.code,
+)
 
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]]
 
@@ -102,9 +110,15 @@ class Statuses(grpc.aio.ServerInterceptor):
         return rewrap(handler, unary, stream)
 
     async def _abort(self, error: Exception, method: str, context: Any) -> None:
+        trailing: tuple[tuple[str, str], ...] = ()
         if isinstance(error, CuzkdError):
             code, message, word = grpc.StatusCode[error.status], cut(str(error)), error.code
+            if error.retry_after_s is not None:
+                trailing = ((RETRY_KEY, str(milliseconds(error.retry_after_s))),)
             log.info("call_refused", method=method, code=word, message=message)
+        elif isinstance(error, MemoryError):  # of this call's, and nobody else's
+            code, message, word = _OUT_OF_MEMORY
+            log.error("call_out_of_memory", method=method, exc_info=error)
         else:
             reference = uuid.uuid4().hex[:12]
             log.error("call_broken", method=method, reference=reference, exc_info=error)
@@ -113,18 +127,22 @@ class Statuses(grpc.aio.ServerInterceptor):
                 f"internal error, in the log as {reference}",
                 "internal",
             )
-        await context.abort(code, message, trailing_metadata=((CODE_KEY, word),))
+        await context.abort(code, message, trailing_metadata=((CODE_KEY, word), *trailing))
 
 
 class Tokens(grpc.aio.ServerInterceptor):
-    """Every call must carry `authorization: Bearer TOKEN`. Health checks too: they come from outside."""
+    """Every call must carry `authorization: Bearer TOKEN`, and is its owner's. Health checks too: they come from
+    outside.
+    """
 
-    def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode()
+    def __init__(self, tokens: Sequence[owners.Token]) -> None:
+        self._tokens = tokens
 
     async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
         given = dict(details.invocation_metadata or ()).get("authorization", "")
-        if hmac.compare_digest(str(given).encode(), self._wanted):
+        owner = owners.find(self._tokens, str(given))
+        if owner is not None:
+            owners.enter(owner)  # each call has a context of its own, in which its handler runs, too
             return await continuation(details)
 
         async def refuse(requests: Any, context: Any) -> None:  # as a stream: nothing of the request is read

@@ -12,12 +12,13 @@ import ipaddress
 import os
 import socket
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 
 from cuzkd.errors import InvalidInput, Unavailable
+from cuzkd.service import owners
 
 UNIX_PATH_LIMIT = 107  # bytes that the kernel keeps for the path of a Unix socket, without the final zero
 
@@ -50,11 +51,11 @@ class Address:
 
 @dataclass(frozen=True)
 class Security:
-    """TLS certificate chain and key (PEM) and the bearer token that clients must send."""
+    """TLS certificate chain and key (PEM) and the tokens of which clients must send one."""
 
     cert: bytes
-    key: bytes
-    token: str
+    key: bytes = field(repr=False)
+    tokens: tuple[owners.Token, ...]
 
 
 def parse(text: str, what: str = "listen address") -> Address:
@@ -87,13 +88,13 @@ def read_security(cert: Path | None, key: Path | None, token_file: Path | None) 
         if file.exists() and file.stat().st_mode & 0o077:
             raise InvalidInput(f"[security] {file} can be read by others; expected mode 0600")
     try:
-        token = token_file.read_text().strip()
-        loaded = Security(cert.read_bytes(), key.read_bytes(), token)
-    except (OSError, UnicodeDecodeError) as error:
+        tokens = token_file.read_text()
+        pair = cert.read_bytes(), key.read_bytes()
+    except OSError as error:
         raise InvalidInput(f"[security] cannot be read: {error}") from None
-    if len(token) < 16 or not token.isascii():
-        raise InvalidInput(f"[security] {token_file} must hold at least 16 ASCII characters")
-    return loaded
+    except UnicodeDecodeError:  # its text would quote what it could not read
+        raise InvalidInput(f"[security] {token_file}: is no text") from None
+    return Security(*pair, owners.parse(tokens, str(token_file)))
 
 
 def bind(server: grpc.aio.Server, address: Address, security: Security | None) -> Address:

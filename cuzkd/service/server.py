@@ -51,7 +51,7 @@ class Server:
         self.permits = BytePermits(max(message_budget_bytes, max_message_bytes))
         interceptors: list[grpc.aio.ServerInterceptor] = [Statuses()]
         if security is not None:
-            interceptors.append(Tokens(security.token))
+            interceptors.append(Tokens(security.tokens))
         interceptors.append(LargeMessages(LARGE_METHODS, self.permits, max_message_bytes))
         limit = max_message_bytes + MESSAGE_OVERHEAD
         self._grpc = grpc.aio.server(

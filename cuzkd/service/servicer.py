@@ -10,7 +10,9 @@ the job ends.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,7 @@ import cuzkd
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.stats import CircuitStatus, EngineStatus
 from cuzkd.errors import InvalidInput
-from cuzkd.service import conversion
+from cuzkd.service import conversion, owners
 from cuzkd.service.permits import release_current
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
@@ -44,30 +46,39 @@ class Servicer(rpc.ProvingEngineServicer):
         self._metrics_text = metrics_text
 
     async def SubmitProof(self, request: pb.SubmitProofRequest, context: Any) -> pb.SubmitProofResponse:
-        view = await self._engine.submit(conversion.job_request(request), lambda: _forget(request))
+        job = conversion.job_request(request, owners.current())
+        view = await self._engine.submit(job, lambda: _forget(request))
         return pb.SubmitProofResponse(job_id=view.job_id, queue_position=view.queue_position)
 
     async def AwaitProof(self, request: pb.AwaitProofRequest, context: Any) -> pb.AwaitProofResponse:
         timeout_s = request.timeout_ms / 1000 if request.timeout_ms else None
-        return conversion.await_response(await self._engine.wait(request.job_id, timeout_s))
+        view = await self._engine.wait(request.job_id, timeout_s, owner=owners.current())
+        return conversion.await_response(view)
 
     async def Prove(self, request: pb.ProveRequest, context: Any) -> pb.ProveResponse:
-        view = await self._engine.submit(conversion.job_request(request.submit), lambda: _forget(request))
-        return pb.ProveResponse(result=conversion.await_response(await self._engine.wait(view.job_id)))
+        job = conversion.job_request(request.submit, owners.current())
+        view = await self._engine.submit(job, lambda: _forget(request))
+        view = await self._engine.wait(view.job_id, owner=owners.current())
+        return pb.ProveResponse(result=conversion.await_response(view))
 
     async def CancelProof(self, request: pb.CancelProofRequest, context: Any) -> pb.CancelProofResponse:
-        return pb.CancelProofResponse(was_running=self._engine.cancel(request.job_id))
+        was_running = self._engine.cancel(request.job_id, owner=owners.current())
+        return pb.CancelProofResponse(was_running=was_running)
 
     async def WatchProof(self, request: pb.WatchProofRequest, context: Any) -> AsyncIterator[pb.JobState]:
-        async for view in self._engine.watch(request.job_id):
-            yield conversion.job_state(view)
+        views = self._engine.watch(request.job_id, owner=owners.current())
+        async with contextlib.aclosing(views):  # also when the client has gone
+            async for view in views:
+                yield conversion.job_state(view, time.time())
 
     async def Upload(self, requests: AsyncIterator[pb.UploadRequest], context: Any) -> pb.UploadResponse:
         first = await anext(aiter(requests), None)
         if first is None or first.WhichOneof("part") != "header":
             raise InvalidInput("upload: expected a header first")
         size_bytes = first.header.size_bytes
-        upload_id = await self._engine.upload(size_bytes, _chunks(requests))
+        chunks = _chunks(requests)
+        async with contextlib.aclosing(chunks):
+            upload_id = await self._engine.upload(size_bytes, chunks, owner=owners.current())
         return pb.UploadResponse(upload_id=upload_id, size_bytes=size_bytes)
 
     async def ListCircuits(self, request: pb.ListCircuitsRequest, context: Any) -> pb.ListCircuitsResponse:
@@ -130,7 +141,7 @@ def _forget(request: Any) -> None:
     release_current()
 
 
-async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncIterator[bytes]:
+async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncGenerator[bytes]:
     async for request in requests:
         if request.WhichOneof("part") != "data":
             raise InvalidInput("upload: expected data after the header")

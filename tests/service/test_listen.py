@@ -109,7 +109,8 @@ def test_security_is_all_or_nothing(tmp_path):
     for file in (cert, key, token):
         file.write_text("0123456789abcdef\n")
         file.chmod(0o600)
-    assert listen.read_security(cert, key, token).token == "0123456789abcdef"
+    (only,) = listen.read_security(cert, key, token).tokens
+    assert only.owner == "default" and only.secret == "0123456789abcdef"
     with pytest.raises(InvalidInput, match="missing: token_file"):
         listen.read_security(cert, key, None)
     token.chmod(0o644)
@@ -118,4 +119,7 @@ def test_security_is_all_or_nothing(tmp_path):
     token.chmod(0o600)
     token.write_text("short")
     with pytest.raises(InvalidInput, match="16"):
+        listen.read_security(cert, key, token)
+    token.write_bytes(b"\xff" * 20)
+    with pytest.raises(InvalidInput, match="is no text"):
         listen.read_security(cert, key, token)
