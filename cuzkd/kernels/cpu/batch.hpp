@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "cpu/cancel.hpp"
 #include "curve.cuh"
 
 // A list of points to be summed into lists' slot `out`.
@@ -37,6 +38,7 @@ public:
     void push(const Affine<F>& p, Affine<F>* sums) {
         if (p.is_infinity()) return;
         if (points_.size() >= CAPACITY) {
+            check_cancelled();
             uint32_t out = lists_.back().out;
             reduce(sums);
             open(out);

@@ -4,6 +4,7 @@
 // the caller made. Field elements are trusted to be reduced; scalars and matrix indices are checked, because they
 // become addresses.
 #include "cpu/border.hpp"
+#include "cpu/cancel.hpp"
 #include "cpu/msm.hpp"
 #include "cpu/pairing.hpp"
 #include "cpu/pool.hpp"
@@ -118,7 +119,8 @@ static void ntt(Name curve, OutWords values, uint64_t root_family, bool inverse,
     });
 }
 
-static void quotient(Name curve, OutWords a, OutWords b, OutWords c, uint64_t root_family, Name reduction) {
+static void quotient(Name curve, OutWords a, OutWords b, OutWords c, uint64_t root_family, Name reduction,
+                     const CancelFlag* cancel) {
     with_curve(curve, [&](auto k) {
         using Fr = typename decltype(k)::Fr;
         Fr* x = vector_of<Fr>(a, "a");
@@ -128,20 +130,23 @@ static void quotient(Name curve, OutWords a, OutWords b, OutWords c, uint64_t ro
         if (reduction != "circom" && reduction != "bellman")
             refuse("reduction: expected 'circom' or 'bellman', got '" + reduction + "'");
         Release nogil;
+        CancelScope scope(cancel);
         (reduction == "circom" ? circom_quotient<Fr> : bellman_quotient<Fr>)(x, y, z, log_n, root_family);
     });
 }
 
-static Scalars prepare_scalars(Name curve, Words scalars) {
+static Scalars prepare_scalars(Name curve, Words scalars, const CancelFlag* cancel) {
     return with_curve(curve, [&](auto c) {
         const auto* s = vector_of<typename decltype(c)::Fr>(scalars, "scalars");
         size_t n = scalars.shape(0);
         Release nogil;
+        CancelScope scope(cancel);
         return Scalars::prepare(s, n);
     });
 }
 
-static void msm(Name curve, Name group, Words bases, const Scalars& scalars, size_t first, OutWords out) {
+static void msm(Name curve, Name group, Words bases, const Scalars& scalars, size_t first, OutWords out,
+                const CancelFlag* cancel) {
     with_group(curve, group, [&](auto g) {
         using F = typename decltype(g)::F;
         if (scalars.bits != decltype(g)::Fr::Params::BITS) refuse("msm: the scalars belong to another curve");
@@ -149,6 +154,7 @@ static void msm(Name curve, Name group, Words bases, const Scalars& scalars, siz
         const auto* p = vector_of<Affine<F>>(bases, "bases", scalars.count - first);
         auto* o = single<Affine<F>>(out, "out");
         Release nogil;
+        CancelScope scope(cancel);
         *o = Msm<F>(p, first, scalars).run();
     });
 }
@@ -235,13 +241,17 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
     m.def("fixed_base_mul", &fixed_base_mul_op, a("curve"), a("group"), a("scalars"), a("out"));
     m.def("check_points", &check_points_op, a("curve"), a("group"), a("points"), a("subgroup"));
     m.def("ntt", &ntt, a("curve"), a("values"), a("root_family"), a("inverse"), a("shift"));
-    m.def("quotient", &quotient, a("curve"), a("a"), a("b"), a("c"), a("root_family"), a("reduction"));
+    // Calls that take seconds take a flag that another thread may set: they throw Cancelled soon after.
+    nb::exception<Cancelled>(m, "Cancelled");
+    nb::class_<CancelFlag>(m, "CancelFlag").def(nb::init<>()).def("set", &CancelFlag::set);
+    auto flag = nb::arg("cancel").none() = nb::none();
+    m.def("quotient", &quotient, a("curve"), a("a"), a("b"), a("c"), a("root_family"), a("reduction"), flag);
     nb::class_<Scalars>(m, "Scalars")
         .def_ro("count", &Scalars::count)
         .def_prop_ro("ones", [](const Scalars& s) { return s.ones.size(); })
         .def_prop_ro("bucket_entries", &Scalars::bucket_entries);
-    m.def("prepare_scalars", &prepare_scalars, a("curve"), a("scalars"));
-    m.def("msm", &msm, a("curve"), a("group"), a("bases"), a("scalars"), a("first"), a("out"));
+    m.def("prepare_scalars", &prepare_scalars, a("curve"), a("scalars"), flag);
+    m.def("msm", &msm, a("curve"), a("group"), a("bases"), a("scalars"), a("first"), a("out"), flag);
     m.def("spmv", &spmv<true>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"), a("out"),
           a("begin"), a("end"));
     m.def("spmv_by_products", &spmv<false>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"),

@@ -3,7 +3,8 @@
 // Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
 // Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
 // brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
-// Width counts the caller: width n keeps n - 1 workers. Nothing spins. The pool is never destroyed: at exit the
+// Width counts the caller: width n keeps n - 1 workers. Nothing spins. A job is work for the caller's cancel flag (cancel.hpp):
+// once that is set, tasks that have not begun are left out. The pool is never destroyed: at exit the
 // operating system ends the workers, and no task can be running then.
 #pragma once
 #include <sched.h>
@@ -19,6 +20,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "cpu/cancel.hpp"
 
 class Pool {
 public:
@@ -57,8 +60,9 @@ public:
     }
 
     // Calls task(i) once for every i < n, on any threads, in any order; returns when all have ended. The first exception
-    // that a task throws is thrown again here, after the others have ended.
+    // that a task throws is thrown again here, after the others have ended. Throws Cancelled if the caller's flag is set.
     void run(size_t n, const std::function<void(size_t)>& task) {
+        check_cancelled();
         if (n == 0) return;
         auto job = std::make_shared<Job>(n, task);
         if (n > 1 && width_.load() > 1) {
@@ -73,12 +77,14 @@ public:
         forget(job);
         job->ended.wait(lock, [&] { return job->done.load() == n; });
         if (job->error) std::rethrow_exception(job->error);
+        check_cancelled();
     }
 
 private:
     struct Job {
         const size_t n;
         const std::function<void(size_t)>& task;  // outlives the job: run() returns after the last call
+        const CancelFlag* const cancel = current_cancel();
         std::atomic<size_t> next{0}, done{0};
         std::mutex error_mutex;
         std::exception_ptr error;
@@ -88,10 +94,11 @@ private:
 
         // Works until no index is left; true when this call ended the last task.
         bool help() {
+            CancelScope scope(cancel);
             bool last = false;
             for (size_t i; (i = next.fetch_add(1)) < n;) {
                 try {
-                    task(i);
+                    if (!cancelled()) task(i);
                 } catch (...) {
                     std::lock_guard<std::mutex> lock(error_mutex);
                     if (!error) error = std::current_exception();

@@ -65,6 +65,8 @@ public:
     }
 
 private:
+    static constexpr size_t CHECK = size_t(1) << 16;  // scalars between two looks at the cancel flag
+
     // The width with the fewest field products: 6 per entry and, in the bucket reduction, 12 per bucket and 24 per step
     // of the last running sums (see msm.hpp), plus the doublings between windows, which one thread does alone.
     static int best_width(int bits, size_t n) {
@@ -83,6 +85,7 @@ private:
     std::vector<Folded> classify_all(const Fr* s, size_t n) {
         std::vector<Folded> folded;
         for (size_t i = 0; i < n; ++i) {
+            if (i % CHECK == 0) check_cancelled();
             if (s[i].is_zero()) continue;
             if (!s[i].is_reduced()) throw std::invalid_argument("scalars: element " + std::to_string(i) + " is not below r");
             Folded f = fold_scalar(s[i]);
@@ -102,6 +105,7 @@ private:
         window.start.assign(buckets() + 1, 0);
         std::vector<int32_t> digits(folded.size());
         for (size_t k = 0; k < folded.size(); ++k) {
+            if (k % CHECK == 0) check_cancelled();
             digits[k] = signed_digit(folded[k].w, i, c, n_windows);
             if (digits[k] != 0) ++window.start[std::abs(digits[k]) - 1];
         }
@@ -110,6 +114,7 @@ private:
         window.entries.resize(total);
         std::vector<uint32_t> next(window.start.begin(), window.start.end() - 1);
         for (size_t k = 0; k < folded.size(); ++k) {
+            if (k % CHECK == 0) check_cancelled();
             if (digits[k] == 0) continue;
             window.entries[next[std::abs(digits[k]) - 1]++] = others[k] ^ (digits[k] < 0 ? 1 : 0);
         }

@@ -95,6 +95,7 @@ private:
     // All layers inside block k of `size` elements at x.
     void down_block(Fr* x, size_t size, size_t k) const {
         if (size > LEAF) {
+            check_cancelled();
             down4(x, size / 4, k, 0, size / 4);
             for (size_t i = 0; i < 4; ++i) down_block(x + i * (size / 4), size / 4, 4 * k + i);
             return;
@@ -108,6 +109,7 @@ private:
 
     void up_block(Fr* x, size_t size, size_t k) const {
         if (size > LEAF) {
+            check_cancelled();
             for (size_t i = 0; i < 4; ++i) up_block(x + i * (size / 4), size / 4, 4 * k + i);
             up4(x, size / 4, k, 0, size / 4);
             return;
