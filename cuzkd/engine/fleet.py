@@ -119,9 +119,17 @@ class Fleet:
                 name,
                 prover.last_beat_s,
                 tuple(
-                    Held(pid, held.stage, held.since_s, held.ticket.attempt)
+                    Held(
+                        pid,
+                        held.stage,
+                        held.since_s,
+                        held.ticket.attempt,
+                        priority=held.ticket.priority,
+                        digest=held.ticket.circuit_digest,
+                    )
                     for pid, held in prover.holds.items()
                 ),
+                backend=prover.ready.backend,
             )
             for name, prover in self._provers.items()
             if prover.ready is not None and not prover.doubtful

@@ -39,7 +39,7 @@ from cuzkd.engine.job import (
     Ticket,
 )
 from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.scheduler import Limits, decide
+from cuzkd.engine.scheduler import Limits, decide, places
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.stats import (
     Event,
@@ -73,7 +73,7 @@ class Jobs:
         self.idle.set()
         self._max_attempts = settings.max_attempts
         self._limits = Limits(
-            settings.ready_target, settings.max_parallel_synthesis, settings.heartbeat_s, settings.stage_s
+            settings.ready_target, settings.max_parallel_synthesis, settings.heartbeat_s, settings.group
         )
         self._intake = intake
         self._publish = publish
@@ -207,7 +207,7 @@ class Jobs:
         """The loop's sentence: look, decide, act."""
         self._decision = None
         views = self._fleet.views()
-        waiting = self.queue.best(len(views) * self._limits.max_held)
+        waiting = self.queue.candidates({view.circuit for view in views}, places(views, self._limits))
         decisions = decide(self._clock(), waiting, views, self._limits)
         for replacement in decisions.replacements:
             self._fleet.replace(replacement.prover, replacement.cause)

@@ -1,43 +1,49 @@
 """Who gets what, and who is given up: plain data in, decisions out.
 
 Problem. Unbounded look-ahead fills the machine with finished partitions; work handed out too early can no
-longer be overtaken by something urgent; a hung prover holds its work for ever; and one partition that kills
-provers must not use up the attempts of those that happened to be beside it.
+longer be overtaken by something urgent; circuits that take turns have their keys loaded again and again; a hung
+prover holds its work for ever; and one partition that kills provers must not use up the attempts of those that
+happened to be beside it.
 
-Design. `decide` is a pure function of the queue's head, of what each prover holds, and of the time.
-- A prover holds at most ready_target + max_parallel partitions that the device has not begun. The best ticket
-goes
-  to the prover that holds least.
+Design. `decide` is a pure function of the queue's candidates, of what each prover holds, and of the time.
+- A prover holds at most ready_target + max_parallel partitions that the device has not begun. The prover that holds
+  least gets the next. CRITICAL does not wait for a place: one at a time goes to a prover that is full, too.
+- CRITICAL and HIGH go in the order of arrival. Among NORMAL and LOW a prover goes on with the circuit of its
+  latest offer for up to `group` partitions; then it is the oldest one's turn.
 - A ticket on its second attempt or later is a suspect: it is offered to a prover that holds nothing else, and
-  nothing is offered beside it. If the prover dies again, the blame is certain. Work behind a suspect waits
-  for it.
-- A prover without heartbeats, or with a partition that has been in one stage for longer than that stage may
-last,
-  is replaced.
+  nothing is offered beside it. If the prover dies again, the blame is certain. Until one is empty, one prover, that
+  which holds least, is given nothing of the suspect's priority or below; the others go on. What is more urgent
+  than the suspect goes before it, and waits only while it runs.
+- A prover without heartbeats, or with a partition that has been in one stage for longer than that stage may last,
+  is replaced. Partitions that wait in a prover wait for others: they are overdue when nothing at all goes on
+  there.
 
 Life of data. The engine builds the views, carries the decisions out, and asks again after the next change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-from cuzkd.engine.job import Stage, Ticket
+from cuzkd.engine.job import Priority, Stage, Ticket
+from cuzkd.engine.queue import GROUPED
 
 BEFORE_DEVICE = (Stage.OFFERED, Stage.SYNTHESISING, Stage.READY)
+IN_LINE = (Stage.OFFERED, Stage.READY)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """ready_target, max_parallel: as configured in every prover. stage_s: how long a stage may last, in
-    seconds.
+    """ready_target, max_parallel: as configured in every prover. group: partitions of one circuit in a row while
+    others wait.
     """
 
     ready_target: int = 2
     max_parallel: int = 1
     heartbeat_s: float = 30.0
-    stage_s: Mapping[Stage, float] = field(default_factory=dict)
+    group: int = 16
 
     @property
     def max_held(self) -> int:
@@ -46,21 +52,32 @@ class Limits:
 
 @dataclass(frozen=True)
 class Held:
-    """A partition in a prover. since_s: when it entered its stage."""
+    """A partition in a prover. since_s: when it entered its stage. allowed_s: how long it may be there, None for any
+    time. digest: of its circuit.
+    """
 
     partition_id: str
     stage: Stage
     since_s: float
     attempt: int = 1
+    allowed_s: float | None = None
+    priority: Priority = Priority.NORMAL
+    digest: str = ""
 
 
 @dataclass(frozen=True)
 class ProverView:
-    """A prover that is ready for work. last_beat_s: when it was last heard of."""
+    """A prover that is ready for work. last_beat_s: when it was last heard of. last_progress_s: when any of its
+    partitions last got further. circuit, streak: of its latest offer, and how many of that circuit in a row.
+    """
 
     prover: str
     last_beat_s: float
     held: tuple[Held, ...] = ()
+    last_progress_s: float = 0.0
+    circuit: str = ""
+    streak: int = 0
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,53 +98,112 @@ class Decisions:
     replacements: tuple[Replace, ...] = ()
 
 
-@dataclass
-class _Load:
-    """How full a prover is while offers are being made."""
-
-    prover: str
-    total: int  # everything it holds
-    before_device: int
-    suspect: bool
-
-
 def decide(
     now_s: float, waiting: Sequence[Ticket], provers: Sequence[ProverView], limits: Limits
 ) -> Decisions:
-    """waiting: the queue's head, best first, at least as many as all provers together can take."""
+    """waiting: PartitionQueue.candidates, of the circuits of these provers and `places` in number; or all that
+    waits, best first.
+    """
     replacements = tuple(
         Replace(view.prover, cause) for view in provers if (cause := _overdue(now_s, view, limits))
     )
     dying = {replacement.prover for replacement in replacements}
     loads = [_load(view) for view in provers if view.prover not in dying]
-    offers = []
-    for ticket in waiting:
-        load = _choose(ticket, loads, limits)
-        if load is None:
-            break  # nobody overtakes the best one
-        load.total += 1
-        load.before_device += 1
-        load.suspect = ticket.attempt > 1
-        offers.append(Offer(ticket, load.prover))
-    return Decisions(tuple(offers), replacements)
+    return Decisions(tuple(_offers(waiting, loads, limits)), replacements)
+
+
+def places(provers: Sequence[ProverView], limits: Limits) -> int:
+    """How many offers one decision may make at most."""
+    return len(provers) * (limits.max_held + 1)
+
+
+# -- who gets what --
+
+
+@dataclass(eq=False)
+class _Load:
+    """How full a prover is, and what it is at, while offers are being made."""
+
+    prover: str
+    total: int  # everything it holds
+    before_device: int
+    urgent: bool  # whether one of those is CRITICAL
+    suspect: bool  # whether it holds one
+    circuit: str
+    streak: int
+    reserved: bool = False  # for a suspect, once it is empty
+
+    def is_open(self, priority: Priority, limits: Limits) -> bool:
+        """Whether it may be given one more of this priority."""
+        if self.suspect or self.reserved:
+            return False
+        lane = priority is Priority.CRITICAL and not self.urgent
+        return lane or self.before_device < limits.max_held
+
+    def choose(self, line: Sequence[Ticket], limits: Limits) -> Ticket:
+        """The one of a line, all of one priority, that it would go on with."""
+        if line[0].priority in GROUPED and self.streak < limits.group:
+            return next((ticket for ticket in line if ticket.circuit == self.circuit), line[0])
+        return line[0]
+
+    def take(self, ticket: Ticket) -> None:
+        self.total += 1
+        self.before_device += 1
+        self.urgent |= ticket.priority is Priority.CRITICAL
+        self.suspect = ticket.attempt > 1
+        self.streak = self.streak + 1 if ticket.circuit == self.circuit else 1
+        self.circuit = ticket.circuit
 
 
 def _load(view: ProverView) -> _Load:
+    before_device = [held for held in view.held if held.stage in BEFORE_DEVICE]
     return _Load(
         view.prover,
         total=len(view.held),
-        before_device=sum(held.stage in BEFORE_DEVICE for held in view.held),
+        before_device=len(before_device),
+        urgent=any(held.priority is Priority.CRITICAL for held in before_device),
         suspect=any(held.attempt > 1 for held in view.held),
+        circuit=view.circuit,
+        streak=view.streak,
     )
 
 
-def _choose(ticket: Ticket, loads: Sequence[_Load], limits: Limits) -> _Load | None:
-    """The prover that holds least, of those that may take this one."""
-    if ticket.attempt > 1:
-        open_to_it = [load for load in loads if load.total == 0]
-    else:
-        open_to_it = [load for load in loads if load.before_device < limits.max_held and not load.suspect]
-    return min(open_to_it, key=lambda load: (load.before_device, load.total), default=None)
+def _offers(waiting: Sequence[Ticket], loads: Sequence[_Load], limits: Limits) -> Iterator[Offer]:
+    for priority, tickets in groupby(waiting, key=lambda ticket: ticket.priority):
+        line = list(tickets)
+        while line:
+            load = _emptiest([load for load in loads if load.is_open(priority, limits)], line, limits)
+            if load is None:
+                return  # what is less urgent has no place either
+            ticket = load.choose(line, limits)
+            line.remove(ticket)
+            if ticket.attempt > 1 and load.total:  # nor is any other prover empty
+                _reserve_one(loads)
+                continue
+            load.take(ticket)
+            yield Offer(ticket, load.prover)
+
+
+def _emptiest(loads: Sequence[_Load], line: Sequence[Ticket], limits: Limits) -> _Load | None:
+    """The one that holds least; of several one that can go on with its circuit."""
+    return min(
+        loads,
+        key=lambda load: (
+            load.before_device,
+            load.total,
+            load.choose(line, limits).circuit != load.circuit,
+        ),
+        default=None,
+    )
+
+
+def _reserve_one(loads: Sequence[_Load]) -> None:
+    """Suspects wait for one prover: for one that has a suspect already, else for the one that holds least."""
+    if not any(load.suspect or load.reserved for load in loads):
+        min(loads, key=lambda load: load.total).reserved = True
+
+
+# -- who is given up --
 
 
 def _overdue(now_s: float, view: ProverView, limits: Limits) -> str:
@@ -136,10 +212,22 @@ def _overdue(now_s: float, view: ProverView, limits: Limits) -> str:
     if silent_s > limits.heartbeat_s:
         return f"no heartbeat for {silent_s:.1f} s, at most {limits.heartbeat_s:g} s are allowed"
     for held in view.held:
-        allowed_s = limits.stage_s.get(held.stage)
-        if allowed_s is not None and now_s - held.since_s > allowed_s:
+        since_s = max(held.since_s, view.last_progress_s) if held.stage in IN_LINE else held.since_s
+        allowed_s = _allowed_s(held, view)
+        if allowed_s is not None and now_s - since_s > allowed_s:
             return (
                 f"partition {held.partition_id} has been {held.stage} for {now_s - held.since_s:.1f} s, "
                 f"at most {allowed_s:g} s are allowed"
+                + (" without progress of any other" if held.stage in IN_LINE else "")
             )
     return ""
+
+
+def _allowed_s(held: Held, view: ProverView) -> float | None:
+    """Before the device it may wait for what others use or hold, for as long as these may: memory, a place, the
+    device.
+    """
+    if held.stage not in BEFORE_DEVICE:
+        return held.allowed_s
+    all_s = [other.allowed_s for other in view.held]
+    return None if None in all_s else max(s for s in all_s if s is not None)

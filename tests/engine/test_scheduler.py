@@ -5,17 +5,21 @@ import random
 import pytest
 
 from cuzkd.engine.job import Priority, Stage, Ticket
-from cuzkd.engine.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide
+from cuzkd.engine.queue import PartitionQueue
+from cuzkd.engine.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide, places
 
-LIMITS = Limits(ready_target=2, max_parallel=1, heartbeat_s=30.0, stage_s={Stage.PROVING: 100.0})
-
-
-def ticket(sequence, attempt=1, priority=Priority.NORMAL):
-    return Ticket(f"j/{sequence}", "j", 0, "c", "d", "/x", priority, sequence, attempt)
+LIMITS = Limits(ready_target=2, max_parallel=1, heartbeat_s=30.0, group=3)
+NORMAL, HIGH, LOW, CRITICAL = Priority.NORMAL, Priority.HIGH, Priority.LOW, Priority.CRITICAL
 
 
-def holds(*stages, attempt=1, since_s=0.0):
-    return tuple(Held(f"h/{n}", stage, since_s, attempt) for n, stage in enumerate(stages))
+def ticket(sequence, attempt=1, priority=NORMAL, circuit="c"):
+    return Ticket(f"j/{sequence}", "j", 0, circuit, f"d{circuit}", "/x", priority, sequence, attempt)
+
+
+def holds(*stages, attempt=1, since_s=0.0, allowed_s=None, priority=NORMAL):
+    return tuple(
+        Held(f"h/{n}", stage, since_s, attempt, allowed_s, priority) for n, stage in enumerate(stages)
+    )
 
 
 def offers(waiting, *provers):
@@ -41,7 +45,60 @@ def test_what_the_device_has_begun_does_not_count(stages, room):
 
 def test_the_one_that_holds_least_gets_the_next():
     a, b = ProverView("a", 0.0, holds(Stage.READY, Stage.READY)), ProverView("b", 0.0)
-    assert offers([ticket(n) for n in range(4)], a, b) == [(0, "b"), (1, "b"), (2, "a"), (3, "b")]
+    assert offers([ticket(n) for n in range(3)], a, b) == [(0, "b"), (1, "b"), (2, "b")]
+    a, b = (ProverView(name, 0.0, holds(Stage.READY)) for name in "ab")
+    assert offers([ticket(n) for n in range(9)], a, b) == [(0, "a"), (1, "b"), (2, "a"), (3, "b")]
+
+
+def test_of_those_that_hold_equally_little_the_one_that_knows_the_circuit_gets_the_next():
+    a, b = ProverView("a", 0.0, circuit="x", streak=9), ProverView("b", 0.0, circuit="c", streak=9)
+    assert offers([ticket(1)], a, b) == offers([ticket(1, priority=CRITICAL)], a, b) == [(1, "b")]
+
+
+FULL = (Stage.OFFERED, Stage.SYNTHESISING, Stage.READY)
+
+
+def test_one_critical_goes_to_a_full_prover():
+    urgent = [ticket(n, priority=CRITICAL) for n in (1, 2)]
+    full = ProverView("p", 0.0, holds(*FULL))
+    assert offers([*urgent, ticket(3, priority=HIGH)], full) == [(1, "p")]
+    beside = ProverView("p", 0.0, holds(*FULL) + holds(Stage.SYNTHESISING, priority=CRITICAL))
+    assert offers(urgent, beside) == []
+    begun = ProverView("p", 0.0, holds(*FULL) + holds(Stage.PROVING, priority=CRITICAL))
+    assert offers(urgent, begun) == [(1, "p")]
+    assert offers([ticket(1, priority=HIGH)], full) == []
+
+
+def test_a_prover_goes_on_with_its_circuit_then_it_is_the_oldest_ones_turn():
+    waiting = [ticket(n, circuit="ab"[n % 2]) for n in range(20)]
+    seen, view = [], ProverView("p", 0.0)
+    for _ in range(10):
+        offer = decide(0.0, waiting, [view], Limits(1, 0, group=3)).offers[0].ticket
+        waiting.remove(offer)
+        seen.append(offer.sequence)
+        view = ProverView(
+            "p",
+            0.0,
+            circuit=offer.circuit,
+            streak=view.streak + 1 if view.circuit == offer.circuit else 1,
+        )
+    assert seen == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7]
+
+
+def test_what_is_urgent_is_not_grouped():
+    view = ProverView("p", 0.0, circuit="a", streak=1)
+    for priority in (HIGH, CRITICAL):
+        waiting = [ticket(1, priority=priority, circuit="b"), ticket(2, priority=priority, circuit="a")]
+        assert offers(waiting, view)[0] == (1, "p")
+    # nor does a group overtake a better priority
+    waiting = [ticket(9, priority=HIGH, circuit="b"), ticket(1, circuit="a"), ticket(0, priority=LOW)]
+    assert [n for n, _ in offers(waiting, view)] == [9, 1, 0]
+
+
+def test_two_provers_two_circuits():
+    waiting = [ticket(n, circuit="ab"[n % 2]) for n in range(8)]
+    a, b = ProverView("p", 0.0, circuit="a", streak=1), ProverView("q", 0.0, circuit="b", streak=1)
+    assert offers(waiting, a, b)[:4] == [(0, "p"), (1, "q"), (2, "p"), (3, "q")]
 
 
 def test_a_suspect_is_alone():
@@ -52,6 +109,24 @@ def test_a_suspect_is_alone():
     assert offers([suspect, other], ProverView("p", 0.0), ProverView("q", 0.0)) == [(1, "p"), (2, "q")]
     # it is not starved: nothing behind it goes to the prover that it waits for
     assert offers([suspect, other], ProverView("p", 0.0, holds(Stage.VERIFYING))) == []
+
+
+def test_a_suspect_keeps_one_prover_free_and_no_other():
+    waiting = [ticket(1, attempt=2), ticket(2, attempt=3), ticket(3), ticket(4, priority=LOW)]
+    a, b = (
+        ProverView("a", 0.0, holds(Stage.PROVING, Stage.VERIFYING)),
+        ProverView("b", 0.0, holds(Stage.PROVING)),
+    )
+    assert offers(waiting, a, b) == [(3, "a"), (4, "a")]
+    # the one that runs a suspect is the one that others wait for
+    a = ProverView("a", 0.0, holds(Stage.PROVING, attempt=2))
+    assert offers(waiting[1:], a, b) == [(3, "b"), (4, "b")]
+
+
+def test_what_is_more_urgent_waits_for_a_suspect_only_while_it_runs():
+    urgent, suspect = ticket(5, priority=CRITICAL), ticket(1, attempt=2)
+    assert offers([urgent, suspect], ProverView("p", 0.0, holds(Stage.PROVING))) == [(5, "p")]
+    assert offers([urgent], ProverView("p", 0.0, holds(Stage.PROVING, attempt=2))) == []
 
 
 def test_no_prover_no_offer():
@@ -65,32 +140,92 @@ def test_a_silent_prover_is_replaced_and_given_nothing():
     assert [o.prover for o in decisions.offers] == ["q"]
 
 
-def test_a_stage_has_a_deadline():
-    held = holds(Stage.PROVING, since_s=5.0)
-    assert decide(105.0, [], [ProverView("p", 105.0, held)], LIMITS).replacements == ()
-    (replacement,) = decide(105.5, [], [ProverView("p", 105.5, held)], LIMITS).replacements
-    assert "h/0 has been proving for 100.5 s" in replacement.cause
-    unlimited = holds(Stage.SYNTHESISING, since_s=0.0)
+@pytest.mark.parametrize("stage", [Stage.SYNTHESISING, Stage.PROVING, Stage.VERIFYING])
+def test_a_stage_has_a_deadline(stage):
+    held = holds(stage, since_s=5.0, allowed_s=100.0)
+    for progress_s in (0.0, 104.0):
+        assert decide(105.0, [], [ProverView("p", 105.0, held, progress_s)], LIMITS).replacements == ()
+        (replacement,) = decide(105.5, [], [ProverView("p", 105.5, held, progress_s)], LIMITS).replacements
+        assert replacement.cause == f"partition h/0 has been {stage} for 100.5 s, at most 100 s are allowed"
+    unlimited = holds(stage, since_s=0.0)
     assert decide(9e9, [], [ProverView("p", 9e9, unlimited)], LIMITS).replacements == ()
 
 
-def test_the_bound_holds_whatever_happens():
-    random.seed(5)
-    for _ in range(200):
-        limits = Limits(random.randint(1, 3), random.randint(1, 3))
-        provers = [
-            ProverView(
-                f"p{n}",
-                0.0,
-                holds(*random.choices(list(BEFORE_DEVICE), k=random.randint(0, limits.max_held))),
-            )
-            for n in range(random.randint(1, 3))
+@pytest.mark.parametrize("stage", [Stage.OFFERED, Stage.READY])
+def test_what_waits_in_a_prover_is_overdue_when_nothing_goes_on_there(stage):
+    held = holds(stage, since_s=5.0, allowed_s=100.0)
+    assert decide(200.0, [], [ProverView("p", 200.0, held, 100.0)], LIMITS).replacements == ()
+    (replacement,) = decide(200.5, [], [ProverView("p", 200.5, held, 100.0)], LIMITS).replacements
+    assert "195.5 s" in replacement.cause and "without progress of any other" in replacement.cause
+
+
+@pytest.mark.parametrize("stage", BEFORE_DEVICE)
+def test_before_the_device_one_may_wait_for_what_another_may_take(stage):
+    held = holds(stage, allowed_s=10.0) + holds(Stage.PROVING, allowed_s=100.0)
+    assert decide(100.0, [], [ProverView("p", 100.0, held)], LIMITS).replacements == ()
+    assert decide(100.5, [], [ProverView("p", 100.5, held)], LIMITS).replacements
+    held = holds(stage, allowed_s=10.0) + holds(Stage.PROVING)
+    assert decide(9e9, [], [ProverView("p", 9e9, held)], LIMITS).replacements == ()
+    # but not the other way round
+    held = holds(Stage.PROVING, allowed_s=10.0) + holds(stage, allowed_s=100.0)
+    assert decide(10.5, [], [ProverView("p", 10.5, held)], LIMITS).replacements
+
+
+def chance(random, limits):
+    """Provers and a queue in any state that can be."""
+    provers = [
+        ProverView(
+            f"p{n}",
+            0.0,
+            tuple(
+                Held(f"p{n}/{k}", random.choice(list(Stage)[1:6]), 0.0, random.choice((1, 1, 1, 2)),
+                     priority=random.choice(list(Priority)))
+                for k in range(random.randint(0, limits.max_held))
+            ),
+            circuit=random.choice("abc"),
+            streak=random.randint(0, 4),
+        )
+        for n in range(random.randint(0, 3))
+    ]  # fmt: skip
+    queue = PartitionQueue(100)
+    queue.push(
+        [
+            ticket(n, random.choice((1, 1, 1, 2)), random.choice(list(Priority)), random.choice("abcde"))
+            for n in random.sample(range(1000), random.randint(0, 40))
         ]
-        waiting = [ticket(n, attempt=random.choice((1, 1, 1, 2))) for n in range(random.randint(0, 12))]
-        made = decide(0.0, waiting, provers, limits).offers
-        assert [o.ticket for o in made] == waiting[: len(made)]
+    )
+    return provers, queue
+
+
+def test_the_bounds_hold_whatever_happens():
+    source = random.Random(5)
+    for _ in range(2000):
+        limits = Limits(source.randint(1, 3), source.randint(0, 3), group=source.randint(0, 4))
+        provers, queue = chance(source, limits)
+        made = decide(0.0, list(queue), provers, limits).offers
+        assert len({o.ticket.sequence for o in made}) == len(made)
         for prover in provers:
-            mine = [o for o in made if o.prover == prover.prover]
-            assert len(mine) + len(prover.held) <= limits.max_held
-            if any(o.ticket.attempt > 1 for o in mine):
+            mine = [o.ticket for o in made if o.prover == prover.prover]
+            waits = [held for held in prover.held if held.stage in BEFORE_DEVICE]
+            lane = any(t.priority is CRITICAL for t in mine)
+            assert not mine or len(mine) + len(waits) <= limits.max_held + lane
+            if any(t.attempt > 1 for t in mine):
                 assert len(mine) == 1 and not prover.held
+            if any(held.attempt > 1 for held in prover.held):
+                assert not mine
+        if [t for t in queue if t.attempt == 1][len(made) :]:  # it is not for idleness that they wait
+            for prover in provers:
+                taken = [o for o in made if o.prover == prover.prover]
+                suspects = [h for h in prover.held if h.attempt > 1]
+                waits = [held for held in prover.held if held.stage in BEFORE_DEVICE]
+                if not suspects and all(t.attempt == 1 for t in queue):
+                    assert len(taken) + len(waits) >= limits.max_held
+
+
+def test_the_candidates_are_all_that_it_needs_to_see():
+    source = random.Random(6)
+    for _ in range(2000):
+        limits = Limits(source.randint(1, 3), source.randint(0, 3), group=source.randint(0, 4))
+        provers, queue = chance(source, limits)
+        candidates = queue.candidates({view.circuit for view in provers}, places(provers, limits))
+        assert decide(0.0, candidates, provers, limits) == decide(0.0, list(queue), provers, limits)
