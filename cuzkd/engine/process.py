@@ -1,7 +1,9 @@
 """The processes of ours that see witnesses: how the front starts and ends one, and what each of them does first.
 
 Spawned, never forked: a command with `--fd N` appended, one end of a socketpair, and a small environment. The child
-hardens itself before it listens.
+hardens itself before it listens. It lives no longer than its front: the kernel kills it, stopped or not, when the
+front dies. Where nothing may be done twice at once, it also waits for a file's lock, which whoever did the same
+before it held for life: so a successor begins when its predecessor is gone, whatever has become of their fronts.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import signal
 import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +26,9 @@ KEPT_NAMES = frozenset(
     {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"}
 )
 KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_UCRED = struct.Struct("3i")  # pid, uid, gid
 
 # -- in the front --
 
@@ -72,22 +78,62 @@ def describe_exit(status: int) -> str:
 # -- in the process --
 
 
-def main(prog: str, serve: Callable[[socket.socket], None], arguments: Sequence[str] | None = None) -> None:
-    """What its `python -m` runs."""
+def main(
+    prog: str,
+    serve: Callable[[socket.socket], None],
+    arguments: Sequence[str] | None = None,
+    waits: Callable[[socket.socket, str], None] = lambda sock, pid: None,
+) -> None:
+    """What its `python -m` runs. waits: called with the pid of who has the lock, before waiting for it."""
     parser = argparse.ArgumentParser(prog=prog, description="started by the cuzkd daemon")
     parser.add_argument("--fd", type=int, required=True, help="socket to the front process")
+    parser.add_argument("--lock", type=Path, help="file to lock for life")
     options = parser.parse_args(arguments)
-    harden()
-    serve(socket.socket(fileno=options.fd))
-
-
-def harden() -> None:
-    """No core dumps and no debugger of the same user: witnesses are in this memory. Group signals are the
-    front's.
-    """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
-    for number in (signal.SIGINT, signal.SIGTERM):
+    keep_secrets()
+    sock = socket.socket(fileno=options.fd)
+    die_with(maker(sock))
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the front drains first
         signal.signal(number, signal.SIG_IGN)
+    if options.lock is not None:
+        lock_for_life(options.lock, lambda pid: waits(sock, pid))
+    serve(sock)
+
+
+def keep_secrets() -> None:
+    """No core dumps of this process, and no debugger of the same user: witnesses are in its memory."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the one that started it dies. parent: its pid. Exits if it is dead."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel knew of our wish
+        os._exit(1)
+
+
+def maker(sock: socket.socket) -> int:
+    """The pid of the process that made this end of a socketpair."""
+    pid, _, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(pid)
+
+
+def lock_for_life(path: Path, waits: Callable[[str], None]) -> None:
+    """Take the lock of a file, made if need be, and keep it until this process is gone. Waits for whoever has it;
+    waits: called with their pid, as far as it is known, before waiting. The descriptor is never closed.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waits(os.pread(descriptor, 32, 0).decode("ascii", "replace").strip())
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
