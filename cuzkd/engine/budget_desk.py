@@ -6,8 +6,9 @@ it killed.
 
 Design. One memory.Budget, owned here. Its queue calls back, so the event loop never waits for memory. Each
 prover has an account of the grants that it holds; closing the account, when its process is really gone,
-returns all of them at once and takes its requests out of the queue. A request that has to wait is reported,
-so that provers can be asked to shrink what they hold idle.
+returns all of them at once and takes its requests out of the queue. What the front itself holds (large messages,
+working intake processes) stands in the same queue (`reserve_async`). A request that has to wait is reported, so
+that provers can be asked to shrink what they hold idle.
 
 Life of a grant. GrantRequest -> place in the queue -> Grant -> GrantReturn in pieces of any size, or the
 account's end.
@@ -15,6 +16,8 @@ account's end.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +27,8 @@ from cuzkd.circuits.prepared import head_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, NeverFits
 from cuzkd.memory.budget import Budget, Reservation, Ticket
+from cuzkd.memory.upstream import round_to_pages
 
-PAGE_BYTES = 4096
 ELEMENT_BYTES = 32
 MIN_MARGIN_BYTES = 256 << 20
 
@@ -101,13 +104,9 @@ def need_bytes(manifest: Manifest, in_place: bool) -> int:
     """
     domain = 1 << manifest.log_domain
     rows, vectors = (domain, 3) if in_place else (manifest.n_rows, 2)
-    leases = vectors * _pages(rows * ELEMENT_BYTES) + _pages(manifest.n_wires * ELEMENT_BYTES)
+    leases = vectors * round_to_pages(rows * ELEMENT_BYTES) + round_to_pages(manifest.n_wires * ELEMENT_BYTES)
     stays = manifest.key_bytes if in_place else head_bytes(manifest)
     return max(manifest.key_bytes, stays + leases)
-
-
-def _pages(nbytes: int) -> int:
-    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass
@@ -124,6 +123,8 @@ class BudgetDesk:
         self.budget = Budget(limit_bytes, "host")
         self._short_of = short_of
         self._accounts: dict[str, _Account] = {}
+        self._own: dict[int, Ticket] = {}  # what the front itself waits for
+        self._numbers = itertools.count()
 
     def require_possible(self, manifest: Manifest, in_place: bool) -> None:
         """Raises NeverFits, with both numbers, for a circuit that this budget can never prove."""
@@ -170,13 +171,42 @@ class BudgetDesk:
             account.waiting[number] = ticket
             self._short_of(self.short_bytes())
 
-    def short_bytes(self) -> int:
-        """How much more would have to be free for the oldest waiting request of any prover; 0 when none
-        waits.
+    async def reserve_async(self, nbytes: int, what: str) -> Reservation:
+        """Memory of the front's own or of its intake, in line with the provers' requests. Release it on the loop.
 
-        With several provers it may be another one that is served next.
+        Waits for as long as it is not cancelled; then it leaves the line, and nothing stays reserved. Raises NeverFits,
+        with both numbers, when nbytes is more than the whole budget.
         """
-        waiting = [next(iter(a.waiting.values())) for a in self._accounts.values() if a.waiting]
+        future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+
+        def granted(reservation: Reservation) -> None:
+            if future.cancelled():  # it has only not come to leaving the line yet
+                reservation.release()
+            else:
+                future.set_result(reservation)
+
+        ticket = self.budget.request(nbytes, what, granted)
+        number = next(self._numbers)
+        if not future.done():
+            self._own[number] = ticket
+            self._short_of(self.short_bytes())
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not ticket.cancel() and not future.cancelled():
+                future.result().release()
+            raise
+        finally:
+            self._own.pop(number, None)
+
+    def short_bytes(self) -> int:
+        """How much more would have to be free for the oldest waiting request of any prover or of the front; 0 when
+        none waits.
+
+        It may be another one that is served next.
+        """
+        lines = [self._own, *(account.waiting for account in self._accounts.values())]
+        waiting = [next(iter(line.values())) for line in lines if line]
         free_bytes = self.budget.limit_bytes - self.budget.used_bytes
         return max([0, *(ticket.nbytes - free_bytes for ticket in waiting)])
 

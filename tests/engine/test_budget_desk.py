@@ -1,12 +1,17 @@
 """Grants over the desk, the auto limit, and what can never fit."""
 
+import asyncio
+import random
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from engine.front import manifest
 
 from cuzkd.circuits.manifest import SectionEntry
 from cuzkd.engine.budget_desk import BudgetDesk, auto_limit, need_bytes
+from cuzkd.engine.fleet import Fleet
+from cuzkd.engine.job import Priority, Ticket
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, NeverFits
 
@@ -111,6 +116,23 @@ OLD = f"{TOP}/memory/j/memory.limit_in_bytes"
         ({GROUPS: "0::/not/here\n", f"{TOP}/memory.max": str(4 * GIB)}, 4 * GIB, "cgroup/memory.max"),
         ({GROUPS: "5:cpu:/x\n4:memory:/j\n", OLD: str(2 * GIB)}, 2 * GIB, "memory.limit_in_bytes"),
         ({GROUPS: "4:memory:/j\n", OLD: str(2**63 - 4096)}, 64 * GIB, "MemTotal"),
+        (  # the older layout has levels, too
+            {
+                GROUPS: "4:memory:/j/k\n",
+                f"{TOP}/memory/j/k/memory.limit_in_bytes": str(5 * GIB),
+                OLD: str(3 * GIB),
+            },
+            3 * GIB,
+            "memory/j/memory.limit_in_bytes",
+        ),
+        (  # both layouts at once
+            {GROUPS: "4:memory:/j\n0::/u\n", OLD: str(7 * GIB), f"{TOP}/u/memory.max": str(6 * GIB)},
+            6 * GIB,
+            "u/memory.max",
+        ),
+        # a group outside of what this container sees: its own root counts
+        ({GROUPS: "0::/../../x\n", f"{TOP}/memory.max": str(4 * GIB)}, 4 * GIB, "cgroup/memory.max"),
+        ({GROUPS: "0::/\n", f"{TOP}/memory.max": str(999 * GIB)}, 64 * GIB, "MemTotal"),
     ],
 )
 def test_auto_limit_is_the_smallest_one_less_a_margin(tmp_path, files, total, source):
@@ -135,3 +157,146 @@ def test_never_fits_has_both_numbers():
     with pytest.raises(NeverFits, match=f"{need} bytes.*{need - 1} bytes"):
         desk.require_possible(circuit, in_place=True)
     Desk(need).require_possible(circuit, in_place=True)
+
+
+async def settled():
+    """Let every task go on as far as it can: nothing here waits for anything but memory."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_the_front_stands_in_the_same_line():
+    async def scenario():
+        desk = Desk(100)
+        desk.open("p")
+        desk.request("p", 1, 60)
+        own = asyncio.create_task(desk.reserve_async(50, "a large message"))
+        await settled()
+        desk.request("p", 2, 10)  # would fit, and does not overtake
+        assert not own.done() and desk.answers == [(1, 60, "")] and desk.shortages == [10, 10]
+        desk.give_back("p", 10)
+        reservation = await own
+        assert (reservation.nbytes, desk.budget.used_bytes, desk.short_bytes()) == (50, 100, 10)
+        reservation.release()
+        assert desk.answers[-1] == (2, 10, "") and desk.budget.used_bytes == 60
+
+    asyncio.run(scenario())
+
+
+def test_the_front_is_told_at_once_what_never_fits():
+    async def scenario():
+        desk = Desk(100)
+        with pytest.raises(NeverFits, match=r"intake needs 101 bytes, the whole host budget is 100 bytes"):
+            await desk.reserve_async(101, "intake")
+        assert desk.budget.waiting == 0
+        (await desk.reserve_async(100, "intake")).release()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("granted_first", [False, True], ids=["waiting", "granted, not yet resumed"])
+def test_who_is_cancelled_holds_nothing_and_holds_up_nobody(granted_first):
+    async def scenario():
+        desk = Desk(100)
+        desk.open("p")
+        desk.request("p", 1, 60)
+        own = asyncio.create_task(desk.reserve_async(50, "message"))
+        await settled()
+        desk.request("p", 2, 40)
+        if granted_first:
+            desk.give_back("p", 60)
+        own.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await own
+        if not granted_first:
+            desk.give_back("p", 60)
+        assert desk.answers == [(1, 60, ""), (2, 40, "")]
+        assert (desk.budget.used_bytes, desk.budget.waiting, desk.short_bytes()) == (40, 0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_grant_that_comes_while_the_cancelled_one_has_not_left_goes_back():
+    async def scenario():
+        desk = Desk(100)
+        desk.open("p")
+        desk.request("p", 1, 60)
+        own = asyncio.create_task(desk.reserve_async(50, "message"))
+        await settled()
+        own.cancel()
+        desk.give_back("p", 60)  # before the task has seen that it is cancelled
+        with pytest.raises(asyncio.CancelledError):
+            await own
+        assert (desk.budget.used_bytes, desk.budget.waiting) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_neither_large_nor_small_requests_starve():
+    """Everybody always wants more, in sizes from a byte to all there is: every grant is that of the oldest request."""
+    source = random.Random(11)
+    desk = Desk(1000)
+    granted, held = [], []
+    for prover in "pq":
+        desk.open(prover)
+
+    def ask(number, prover):
+        def answer(grant):
+            granted.append(grant.request_id)
+            held.append((prover, grant.bytes))
+
+        nbytes = source.choice((1000, 999, 500, 10, 1))
+        desk.ask(prover, wire.GrantRequest(request_id=number, bytes=nbytes, what="slab"), answer)
+
+    def return_one():
+        desk.give_back(*held.pop(source.randrange(len(held))))
+        assert desk.budget.used_bytes == sum(nbytes for _, nbytes in held) <= 1000
+
+    for number in range(500):
+        ask(number, source.choice("pq"))
+        while desk.budget.waiting > 5:
+            return_one()
+    while held:
+        return_one()
+    assert granted == list(range(500)) and desk.budget.waiting == 0
+
+
+class Told:
+    """A supervisor as far as the fleet tells it things."""
+
+    def __init__(self, name):
+        self.name, self.messages = name, []
+
+    def send(self, message):
+        self.messages.append(message)
+
+
+def test_a_shortage_shrinks_idle_pools_then_evicts_the_key_that_was_idle_longest():
+    now, owner = [0.0], Mock()
+    desk = BudgetDesk(100, lambda nbytes: fleet.make_room(nbytes, min_idle_s=10.0))
+    fleet = Fleet(owner, desk, lambda event: None, lambda: now[0])
+    told = Told("p")
+    fleet.add(told)
+    fleet.prover_starting("p", 1)
+    fleet.prover_ready("p", wire.Ready(backend="cpu"))
+
+    def happens(at_s, **kind):
+        now[0] = at_s
+        told.messages.clear()
+        fleet.prover_said("p", wire.FromProver(**kind))
+        return [(m.WhichOneof("kind"), m.drop.circuit or m.shrink_pool.bytes) for m in told.messages]
+
+    def wants(at_s, number, nbytes):
+        return happens(at_s, grant_request=wire.GrantRequest(request_id=number, bytes=nbytes, what="key"))
+
+    assert wants(0, 1, 90) == [("grant", 0)]
+    for at_s, circuit in ((1, "old"), (2, "older by name, newer by use"), (25, "busy")):
+        fleet.offer(Ticket(circuit, "j", 0, circuit, "d", "/x", Priority.NORMAL, at_s), "p")
+        happens(at_s, circuit=wire.CircuitState(circuit=circuit, loaded=True, digest="d", bytes=30))
+        happens(at_s, failed=wire.PartitionFailed(partition_id=circuit, error_code="cancelled"))
+    assert wants(30, 2, 30) == [("shrink_pool", 20), ("drop", "old")]
+    assert happens(31, grant_return=wire.GrantReturn(bytes=20)) == [("grant", 0)]
+    assert wants(31, 3, 10) == [("shrink_pool", 10), ("drop", "older by name, newer by use")]
+    assert wants(32, 4, 10) == [("shrink_pool", 10)]  # "busy" has not been idle for long enough
+    assert happens(33, grant_return=wire.GrantReturn(bytes=20)) == [("grant", 0), ("grant", 0)]
+    assert desk.budget.used_bytes == 100 and desk.held_bytes("p") == 100
