@@ -12,6 +12,7 @@ circuits on both curves, faults by plan. Its operator starts it again whenever i
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -49,6 +50,8 @@ ENDS = {
 }
 # What a client does about a refusal: these mean "again", all others "never".
 AGAIN = {"unavailable", "exhausted", "internal", "device_fault", ""}
+
+_NUMBERS = itertools.count(1)  # preimages and request_ids: none is like another, whichever test it is of
 
 
 def table(actions, points):
@@ -182,15 +185,14 @@ class Ledger:
     def __init__(self, template):
         self.template = template
         self.asks = []
-        self._preimages = iter(range(1, 1 << 30))
 
     def ask(self, curve, partitions=1, **how):
         """A new one, with content that no other has."""
-        statements = [self.template.chain(curve, next(self._preimages)) for _ in range(partitions)]
+        statements = [self.template.chain(curve, next(_NUMBERS)) for _ in range(partitions)]
         return self.add(statements, **how)
 
     def add(self, statements, **how):
-        self.asks.append(Ask(f"request-{len(self.asks)}", statements, **how))
+        self.asks.append(Ask(f"request-{next(_NUMBERS)}", statements, **how))
         return self.asks[-1]
 
     def advance(self, caller, patience_s=1.0):

@@ -56,11 +56,8 @@ def test_it(world, action, point):
         place.plan.write_text(f"{action}:{point}:1")
         os.kill(old, signal.SIGKILL)
         ledger = Ledger(place.template)
-        ledger._preimages = iter(range(place.lives << 20 | len(place.book()[0]) + 1, 1 << 40))
         for curve, partitions in (("bn254", 2), ("bls12_381", 1)):
-            ledger.ask(
-                curve, partitions, may_fail=MAY_FAIL.get(action, frozenset())
-            ).request_id += f"-{action}-{point}"
+            ledger.ask(curve, partitions, may_fail=MAY_FAIL.get(action, frozenset()))
         ledger.see_through(place, 60)
         assert place.acted()[n_acted:] == [(action, point)], "the fault has not been met"
     assert place.process.poll() is None, "the daemon has died of its prover's death"
