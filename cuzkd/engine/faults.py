@@ -92,9 +92,11 @@ def _parse(text: str) -> list[_Item]:
     return [item for item in items if item.count]
 
 
-def _due(items: list[_Item], point: str) -> str | None:
-    """The action that somebody who comes by the point now meets; the plan counts it."""
-    item = next((item for item in items if item.point == point), None)
+def _due(items: list[_Item], point: str, flips: bool) -> str | None:
+    """The action that somebody who comes by the point now meets; the plan counts it. flips: of those alone, which
+    only sums can meet; else of all others.
+    """
+    item = next((item for item in items if item.point == point and (item.action == "flip") == flips), None)
     if item is None:
         return None
     if item.skip:
@@ -113,9 +115,9 @@ class PlannedFaults(NoFaults):
         self._items = items
         self._lock = threading.Lock()
 
-    def _due(self, point: str) -> str | None:
+    def _due(self, point: str, flips: bool = False) -> str | None:
         with self._lock:
-            return _due(self._items, point)
+            return _due(self._items, point, flips)
 
     def at(self, point: str) -> None:
         match self._due(point):
@@ -139,7 +141,7 @@ class PlannedFaults(NoFaults):
                 time.sleep(HOLD_S)
 
     def sums(self, sums: MsmSums, point: str = "sums") -> MsmSums:
-        if self._due(point) != "flip":
+        if self._due(point, flips=True) is None:
             return sums
         wrong = sums.a_g1.copy()
         wrong.flat[0] ^= 1
@@ -153,7 +155,7 @@ class SharedFaults(PlannedFaults):
         super().__init__([])
         self._path = path
 
-    def _due(self, point: str) -> str | None:
+    def _due(self, point: str, flips: bool = False) -> str | None:
         try:
             file = self._path.open("r+")
         except FileNotFoundError:
@@ -162,7 +164,7 @@ class SharedFaults(PlannedFaults):
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read()
             items = _parse(text)
-            action = _due(items, point)
+            action = _due(items, point, flips)
             if (left := ",".join(map(str, items))) != text:
                 file.seek(0)
                 file.truncate()

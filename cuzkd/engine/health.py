@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cuzkd.errors import DeviceFault, Unavailable
+from cuzkd.errors import DeviceFault, Exhausted, Unavailable
 
 BACKENDS = {"prefer": "auto", "require": "cuda", "cpu": "cpu", "reference": "reference"}  # by policy
 HOSTS = ("cpu", "reference")  # backends without a device
@@ -227,7 +227,8 @@ class Health:
         if self._until_s is not None and not was_ready:
             return True  # on probation: whatever it was, the device has not passed
         missed = death.code == Unavailable.code and bool(self._device)
-        return death.suspect or missed or death.code == DeviceFault.code
+        full = death.code == Exhausted.code and not was_ready  # others have its memory
+        return death.suspect or missed or full or death.code == DeviceFault.code
 
     def _failed(self, now_s: float, cause: str, stage: str, device: str) -> Quarantine | None:
         self._failures += 1

@@ -2,8 +2,8 @@
 
 Started by the supervisor with one end of a socketpair as file descriptor N; never forked from a process
 with threads. It speaks proto/cuzkd/prover/v1/prover.proto and nothing else, holds no durable state, and
-ends when the front is gone. Here is what makes it a process: hardening, the first message, opening the
-device. What it does then is in workers.py.
+ends when the front is gone. Here is what makes it a process: hardening, the lock of its place, the first message,
+opening the device and trusting it. What it does then is in workers.py.
 
 Signals: those that a terminal or a service manager sends to the whole group are left to the front, which
 drains first.
@@ -14,19 +14,21 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from cuzkd.backend import cpu, select
 from cuzkd.backend.protocol import Backend, MsmSums
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
-from cuzkd.engine import process
+from cuzkd.engine import faults, process
 from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, InvalidInput
+from cuzkd.errors import CuzkdError, InvalidInput, Unavailable
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
 from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
@@ -54,16 +56,36 @@ def upstream_for(backend: Backend) -> Upstream:
     return RegisteringUpstream(pages, cuda.register_host, cuda.unregister_host)
 
 
+def choose(name: str) -> select.Choice:
+    """The backend called `name`. "auto" gives the processor only where there is no device: one that is there and does
+    not work is a fault, of which the front must know. Raises Unavailable, DeviceFault, Exhausted.
+    """
+    if name != "auto":
+        return select.choose(name)
+    try:
+        return select.choose("cuda")
+    except Unavailable as error:
+        return replace(select.choose("cpu"), reason=f"auto: cpu, because {error}")
+
+
 def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
-    """Open the device and the registry, and log which device and why. Raises Unavailable without one."""
+    """Open the device, log which and why, have it pass its self-test, open the registry. Raises as `choose`; a device
+    that fails the test is the end of the process.
+    """
     cpu.set_threads(config.threads or len(os.sched_getaffinity(0)))
-    choice = select.choose(config.backend or "auto")
+    choice = choose(config.backend or "auto")
     backend = choice.backend
     said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
     registry = Registry(config.state_dir)
-    for curve in sorted({manifest.curve for manifest in registry.list()}):
+    curves = sorted({manifest.curve for manifest in registry.list()})
+    for curve in curves:
         backend.warm_up(curve)
+    canary = Canary(backend, faults.load(config.fault), Path(config.state_dir) / "canary")
+    try:
+        selftest_s = canary.test_all(curves)
+    except Exception as error:
+        give_up(reporter, "self-test", error, "selftest", backend.device)
     return Parts(
         backend=backend,
         host=cpu,
@@ -72,7 +94,9 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
         open_circuit=registry.open,
         order=lambda curve: CURVES[curve].r,
         hints=CapacityHints(Path(config.state_dir) / f"hints-{backend.name}.json"),
-        canary=Canary(backend).sings,
+        canary=canary.sings,
+        selftest=canary.test,
+        selftest_s=selftest_s,
         vram_total_bytes=getattr(backend, "vram_total_bytes", 0),
     )
 
@@ -91,20 +115,31 @@ def serve(sock: socket.socket) -> None:
             os._exit(1)
 
     reporter = Reporter(send)
+    backend = first.configure.backend
     try:
         if first.WhichOneof("kind") != "configure":
             raise InvalidInput(f"the first message is {first.WhichOneof('kind')!r}, expected 'configure'")
         workers = Workers(channel, first.configure, open_parts(first.configure, reporter))
     except Exception as error:
-        code = error.code if isinstance(error, CuzkdError) else CuzkdError.code
-        message = str(error) if isinstance(error, CuzkdError) else repr(error)
-        reporter.fatal(code, f"opening the {first.configure.backend!r} backend: {message}")
-        os._exit(1)
+        give_up(reporter, f"opening the {backend!r} backend", error, "start")
     workers.run()
 
 
+def give_up(reporter: Reporter, doing: str, error: Exception, stage: str, device: str = "") -> NoReturn:
+    """Say why, and end the process."""
+    code = error.code if isinstance(error, CuzkdError) else CuzkdError.code
+    message = str(error) if isinstance(error, CuzkdError) else repr(error)
+    reporter.fatal(code, f"{doing}: {message}", stage, device)
+    os._exit(1)
+
+
+def waits(sock: socket.socket, pid: str) -> None:
+    """Another prover of this state directory is still there; it must be gone before a device is opened."""
+    Reporter(Channel(sock, wire.ToProver).send).log("warning", "prover_waits", {"for_pid": pid}, {})
+
+
 def main() -> None:
-    process.main("cuzkd.engine.prover", serve)
+    process.main("cuzkd.engine.prover", serve, waits=waits)
 
 
 if __name__ == "__main__":
