@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix
-from cuzkd.errors import InvalidKey
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
+from cuzkd.errors import Cancelled, InvalidKey
 
 
 def _load_native() -> Any:
@@ -178,15 +178,23 @@ class CpuRun:
     def __init__(self, upload: CpuUpload, parallel_g2: bool = False) -> None:
         self._upload = upload
         self._parallel_g2 = parallel_g2
+        self._cancel = _native.CancelFlag()
         self._sums: MsmSums | None = None
 
+    def cancel(self) -> None:
+        self._cancel.set()
+
     def result(self) -> MsmSums:
+        """Cancelled comes some tens of milliseconds after cancel(). The vectors are rubbish then."""
         if self._sums is None:
-            self._sums = self._prove()
+            try:
+                self._sums = self._prove()
+            except _native.Cancelled:
+                raise Cancelled("cancelled while its sums were computed") from None
         return self._sums
 
     def _prove(self) -> MsmSums:
-        up, key = self._upload, self._upload.key.arrays
+        up, key, cancel = self._upload, self._upload.key.arrays, self._cancel
         spans: list[Span] = []
 
         def timed(phase: str, work: Callable[..., Any], *args: Any, row: str = "compute") -> Any:
@@ -197,12 +205,12 @@ class CpuRun:
 
         def msm(group: str, bases: U64, scalars: Any, first: int = 0) -> U64:
             out = np.empty(_point_shape(key.curve, group), np.uint64)
-            _native.msm(key.curve, group, bases, scalars, first, out)
+            _native.msm(key.curve, group, bases, scalars, first, out, cancel)
             return out
 
-        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction)
-        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z)
-        quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a)
+        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction, cancel)
+        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z, cancel)
+        quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a, cancel)
         sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
         with ThreadPoolExecutor(1) if self._parallel_g2 else nullcontext() as thread:
             beside = thread.submit(sum_b_g2, row="compute 2") if thread else None
@@ -250,6 +258,15 @@ class CpuBackend:
 
     def launch(self, upload: CpuUpload) -> CpuRun:
         return CpuRun(upload, self.parallel_g2)
+
+    def launch_batch(self, uploads: Sequence[CpuUpload]) -> list[CpuRun]:
+        return [self.launch(upload) for upload in uploads]
+
+    def vram(self) -> Vram:
+        return Vram()
+
+    def trim(self) -> None:
+        """Nothing is kept."""
 
     def close(self) -> None:
         """Nothing is held; the native pool belongs to the process."""

@@ -3,9 +3,10 @@
 Problem: the engine knows keys, uploads and runs; a device knows streams, memory and kernels.
 Design: `CudaBackend` puts together what the files beside it make: lanes and memory (cuda_device.py), keys and
 matrices (cuda_key.py, cuda_rows.py), uploads, launches and results (cuda_run.py), transforms (cuda_ntt.py) and
-multi-scalar sums (cuda_msm.py). `upload` goes to the copy lane, `launch` enqueues behind it on the compute lane and
-waits for nothing (its first use of a domain or a curve makes tables and loads kernels; `prepare` does that ahead of
-it, and load_key calls it). With `parallel_g2` the G2 sum runs on the side lane beside the others, on lists of its own.
+multi-scalar sums (cuda_msm.py). `upload` goes to the copy lane, `launch` enqueues behind it on the compute lane (of a
+large proof the first steps; the others follow in result()) and waits for nothing. The first use of a domain or a curve
+makes tables and loads kernels; `prepare` does that ahead of it, and load_key calls it. With `parallel_g2` the G2 sum
+runs on the side lane beside the others, on lists of its own.
 Life of the data: cuda_run.py.
 Memory of a proof at 2^27 rows and 130.3 million wires on BLS12-381, with the next one's upload in flight: the key
 75.4 GB, twiddles 4.3, two uploads of 17.1 (three columns of 4.3 and z), and 4.3 of lists, buckets and partial sums
@@ -31,7 +32,7 @@ from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import DeviceMatrix
 from cuzkd.backend.cuda_run import Batch, CudaRun, CudaUpload
-from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix, Vram
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
@@ -88,6 +89,15 @@ class CudaBackend:
         """Of the device, now."""
         with self.gpu.guard():
             return self.gpu.memory()
+
+    def vram(self) -> Vram:
+        """Asks CUDA: DeviceFault once it has failed for good."""
+        memory = self.memory()
+        return Vram(memory.free_bytes, memory.total_bytes)
+
+    def trim(self) -> None:
+        with self.gpu.guard():
+            self.gpu.free_unused()
 
     def planned_bytes(self, key: CudaKey, uploads: int) -> int:
         """Device memory that a stream of proofs with this key takes, `uploads` of them there at a time.
@@ -177,7 +187,7 @@ class CudaBackend:
                 self.gpu.drain()  # what has been enqueued works in the memory that is let go now
                 raise
             with self._lock:
-                self._in_flight = [b for b in self._in_flight if not b.done] + [batch]
+                self._in_flight = [b for b in self._in_flight if not b.settle()] + [batch]
         return [CudaRun(self.gpu, batch, i) for i in range(len(uploads))]
 
     def close(self) -> None:

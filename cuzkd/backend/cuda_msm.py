@@ -15,7 +15,7 @@ Buffers and grids follow from upper bounds, so nothing here waits for the device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -151,7 +151,19 @@ class Sums:
         mark: Callable[[str], None],
         deliver: Callable[[Query, Plan, Buffer], None],
     ) -> None:
-        """Enqueue the sums of each buffer's n CANONICAL scalars (n > 0) with each query's bases.
+        """Enqueue the sums of each buffer's n CANONICAL scalars (n > 0) with each query's bases. See steps."""
+        for _ in self.steps(scalars, n, queries, mark, deliver):
+            pass
+
+    def steps(
+        self,
+        scalars: Sequence[Buffer],
+        n: int,
+        queries: Sequence[Query],
+        mark: Callable[[str], None],
+        deliver: Callable[[Query, Plan, Buffer], None],
+    ) -> Iterator[None]:
+        """The same, of a query the windows of one group at a time: the next are enqueued when they are asked for.
 
         mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
         a query has been: affine points, plan.points of each sum, in the order of `scalars`.
@@ -170,6 +182,7 @@ class Sums:
                 mark(query.phase)
                 if first + part.count == cut.windows:
                     deliver(query, cut, result)
+                yield
             del lists  # the next group's take its place
 
     def _sort(self, scalars: Sequence[Buffer], part: _Part) -> _Lists:

@@ -7,15 +7,19 @@ lets the compute lane wait for those of its uploads and enqueues everything up t
 back, without waiting for anything itself; its uploads share the launches of their multi-scalar sums. A
 `CudaRun` is what one upload gets of it: it combines each sum's windows on the host, a few dozen points, as soon
 as they are there, beside the kernels of the next sum.
+What has been enqueued cannot be called back, and a large proof takes seconds: so a batch is enqueued in steps (a
+quotient, the windows that one sum has in one group), all at once where the domain is small, else one ahead of
+the step that runs, by whoever waits for a result. When all its runs are cancelled no further step is begun.
 Life of the data: the columns a, b (exact rows, zero-filled to the domain here) and c, or room for it, in one
 device buffer; a becomes h. Several lanes use it, and the witness, so both live until the batch's last event: the first
-result() drops them, and of runs that the caller dropped without asking for a result the backend keeps them that
-long. Columns made on the device are of the compute lane alone.
+result() drops them, and of runs that the caller dropped without asking for a result (which cancels them) the
+backend keeps them that long. Columns made on the device are of the compute lane alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +39,8 @@ from cuzkd.backend.protocol import U64, MsmSums, Span
 if TYPE_CHECKING:
     from cuzkd.backend.cuda import CudaBackend
 
+# Of a domain, as a logarithm: from here on steps are enqueued one at a time. A proof of 2^21 takes a tenth of a second.
+PACED_LOG_DOMAIN = 22
 SUM_OF_PHASE = {"msm_h": "h_g1", "msm_l": "l_g1", "msm_a": "a_g1", "msm_b_g1": "b_g1", "msm_b_g2": "b_g2"}
 
 
@@ -149,7 +155,10 @@ class _Delivery:
 
 
 class Batch:
-    """The kernels of some uploads of one key, enqueued, and the memory that their window sums come back to."""
+    """The kernels of some uploads of one key, enqueued or about to be, and the memory that their window sums come to.
+
+    Lock: over the steps; whoever holds it may wait for the device.
+    """
 
     def __init__(self, backend: CudaBackend, uploads: Sequence[CudaUpload]) -> None:
         self.uploads = uploads
@@ -158,11 +167,22 @@ class Batch:
         self._clocks = [Clock(backend.gpu.compute)]
         self._deliveries: list[_Delivery] = []
         self._held = [upload.take() for upload in uploads]  # until the last event
-        self._enqueue(parallel_g2=backend.parallel_g2)
+        self._unwanted: set[int] = set()  # runs that were cancelled
+        self._lock = threading.Lock()
+        self._failed: errors.CuzkdError | None = None
+        self._steps: Iterator[None] | None = self._enqueue(parallel_g2=backend.parallel_g2)
+        self._ends: list[Any] = []  # of the steps so far, on the compute lane
+        paced = self._key.shape.log_domain >= PACED_LOG_DOMAIN
+        while self._steps is not None and not (paced and len(self._ends) == 2):
+            self._step()
 
-    def _enqueue(self, parallel_g2: bool) -> None:
+    def _enqueue(self, parallel_g2: bool) -> Iterator[None]:
+        """A step at a time."""
         shape, bases, witnesses = self._key.shape, self._key.bases, [memory.z for memory in self._held]
-        quotients = [self._quotient(run) for run in range(len(self.uploads))]
+        quotients = []
+        for run in range(len(self.uploads)):
+            quotients.append(self._quotient(run))
+            yield
         over_h = [Query("msm_h", "g1", bases["h_g1"])]
         b_g2 = Query("msm_b_g2", "g2", bases["b_g2"])
         over_z = [
@@ -176,11 +196,55 @@ class Batch:
                 side.wait(upload.landed)
             self._clocks.append(Clock(side))
             self._clocks[1].begin()
-            self._sum(side, self._clocks[1], witnesses, shape.n_wires, [b_g2])
+            for _ in self._sum(side, self._clocks[1], witnesses, shape.n_wires, [b_g2]):
+                pass  # at once: it runs beside the others, and nobody waits for its parts
         else:
             over_z.insert(0, b_g2)  # the longest to combine first: that hides behind the others
-        self._sum(compute, self._clocks[0], quotients, shape.domain, over_h)
-        self._sum(compute, self._clocks[0], witnesses, shape.n_wires, over_z)
+        yield from self._sum(compute, self._clocks[0], quotients, shape.domain, over_h)
+        yield from self._sum(compute, self._clocks[0], witnesses, shape.n_wires, over_z)
+
+    def _step(self) -> None:
+        """Enqueue the next step, if there is one."""
+        assert self._steps is not None
+        if next(self._steps, self) is self:
+            self._steps = None
+        else:
+            self._ends.append(self._clocks[0].last)
+
+    def _go_on(self) -> None:
+        """Enqueue all steps that are left, the one after next when one ends, for as long as a run is wanted."""
+        with self._lock:
+            if self._failed is not None:
+                raise errors.from_code(self._failed.code, str(self._failed))
+            try:
+                with self._backend.gpu.guard():
+                    while self._steps is not None and not self.unwanted:
+                        self._ends[-2].synchronize()
+                        self._step()
+            except errors.CuzkdError as error:  # that of all runs
+                self._failed = errors.from_code(error.code, str(error))
+                self._backend.gpu.drain()  # what has been enqueued works in the memory that is let go now
+                self._steps, self._held = None, []
+                raise
+
+    @property
+    def unwanted(self) -> bool:
+        """Have all its runs been cancelled?"""
+        return len(self._unwanted) == len(self.uploads)
+
+    def cancel(self, run: int) -> None:
+        self._unwanted.add(run)
+
+    def _check(self, run: int) -> None:
+        """Raise Cancelled if the run was; of the last one only when the device has done what was enqueued."""
+        if run not in self._unwanted:
+            return
+        if self.unwanted:
+            with self._lock:
+                for clock in self._clocks:
+                    clock.last.synchronize()
+                self._steps, self._held = None, []
+        raise errors.Cancelled("cancelled while its sums were computed")
 
     def _quotient(self, run: int) -> Buffer:
         """The scalars of one upload's H sum, in the first column of its buffer."""
@@ -209,9 +273,11 @@ class Batch:
             matrix.multiply(lane, z, buffer.address + i * self._key.shape.domain * FR_BYTES)
         return Columns(buffer, matrices[0].n_rows, len(matrices))
 
-    def _sum(self, lane: Lane, clock: Clock, scalars: list[Buffer], n: int, queries: list[Query]) -> None:
+    def _sum(
+        self, lane: Lane, clock: Clock, scalars: list[Buffer], n: int, queries: list[Query]
+    ) -> Iterator[None]:
         sums = self._backend.sums(self._key.shape.curve, lane)
-        sums.run(scalars, n, queries, clock.mark, partial(self._deliver, lane, clock))
+        return sums.steps(scalars, n, queries, clock.mark, partial(self._deliver, lane, clock))
 
     def _deliver(self, lane: Lane, clock: Clock, query: Query, plan: Plan, points: Buffer) -> None:
         host = cupy.cuda.alloc_pinned_memory(points.nbytes)
@@ -220,19 +286,25 @@ class Batch:
         sent = _Delivery(query.phase, query.group, plan, host, points.nbytes, clock.last)
         self._deliveries.append(sent)  # nothing in it keeps the key's memory
 
-    @property
-    def done(self) -> bool:
-        """Has the last kernel of each lane ended?"""
-        return all(clock.last.done for clock in self._clocks)
+    def settle(self) -> bool:
+        """Has the last kernel of each lane ended, and comes no other? Its memory is let go then."""
+        over = (self._steps is None or self.unwanted) and all(clock.last.done for clock in self._clocks)
+        if over:
+            self._steps, self._held = None, []
+        return over
 
     def sums(self, run: int) -> MsmSums:
         """Those of one upload; blocks until they are there, and lets go of the uploads' memory."""
+        self._check(run)
+        self._go_on()
+        self._check(run)  # steps are missing if it was cancelled meanwhile
         found: dict[str, U64] = {}
         pending = list(self._deliveries)
         while pending:
             sent = next((s for s in pending if s.arrived.done), pending[0])
             pending.remove(sent)
             sent.arrived.synchronize()
+            self._check(run)
             words = np.frombuffer(sent.host, np.uint64, sent.nbytes // 8).reshape(len(self.uploads), -1)
             point = self._backend.combine(self._key.shape.curve, sent.group, sent.plan, words[run])
             found[SUM_OF_PHASE[sent.phase]] = point
@@ -254,8 +326,17 @@ class CudaRun:
         self._index = index
         self._sums: MsmSums | None = None
 
+    def cancel(self) -> None:
+        """result() ends with the step that runs, and the one that is enqueued behind it."""
+        batch = self._batch
+        if batch is not None:
+            batch.cancel(self._index)
+
+    def __del__(self) -> None:
+        self.cancel()  # nobody can ask for its sums any more
+
     def result(self) -> MsmSums:
-        """Block until the sums are there. Raises DeviceFault when the device failed.
+        """Block until the sums are there. Raises DeviceFault when the device failed, Cancelled after cancel().
 
         Spans: rows "copy", "compute" and, for a sum that ran beside the others, "compute 2". What a batch of B did for
         all its runs at once appears in each as one B-th of the time, one run's piece after another's (Clock.spans).

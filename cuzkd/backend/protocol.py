@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,13 +201,30 @@ class LoadedKey(Protocol):
         """Give its memory back. Idempotent; a run in flight on it must have ended."""
 
 
+@dataclass(frozen=True)
+class Vram:
+    """Bytes of a device's own memory, as it says itself: others' use is counted, too. Zeros where it has none."""
+
+    free_bytes: int = 0
+    total_bytes: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return self.total_bytes - self.free_bytes
+
+
 class Run(Protocol):
     """One proof's kernels, enqueued."""
 
     def result(self) -> MsmSums:
         """Block (GIL released) until the sums are there. On the CPU this is where the work is done.
 
-        Raises DeviceFault when the device failed.
+        Raises DeviceFault when the device failed, Exhausted when its memory was too small, Cancelled after cancel().
+        """
+
+    def cancel(self) -> None:
+        """Nobody wants the sums: unless they are there by then, result() soon raises Cancelled. Called from any thread,
+        any number of times; never blocks. Runs that were launched together with this one go on.
         """
 
 
@@ -251,6 +268,17 @@ class Backend(Protocol):
 
     def launch(self, upload: Upload) -> Run:
         """Enqueue quotient and MSMs of an uploaded partition. Called with the device mutex held; returns at once."""
+
+    def launch_batch(self, uploads: Sequence[Any]) -> Sequence[Run]:
+        """Launch several partitions of one key (Upload) together, where the device gains by it. When the result of one
+        is there the device is done with all.
+        """
+
+    def vram(self) -> Vram:
+        """Of the device, now."""
+
+    def trim(self) -> None:
+        """Give back whatever device memory is kept for reuse and not in use. May wait for kernels that run."""
 
     def close(self) -> None: ...
 

@@ -11,21 +11,21 @@ Speed: a circuit of ten rows takes seconds.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import mul
 from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, SparseMatrix
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, SparseMatrix, Vram
 from cuzkd.curves import limbs
 from cuzkd.curves import pairing as int_pairing
 from cuzkd.curves import points as groups
 from cuzkd.curves.domains import Domain
 from cuzkd.curves.fields import Prime, Quadratic
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import InvalidKey
+from cuzkd.errors import Cancelled, InvalidKey
 
 # -- host services, as in backend/cpu.py -----------------------------------------------------------------------------
 
@@ -128,7 +128,11 @@ class ReferenceRun:
 
     def __init__(self, backend: ReferenceBackend, upload: ReferenceUpload) -> None:
         self._backend, self._upload = backend, upload
+        self._cancelled = False
         self._sums: MsmSums | None = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
 
     def result(self) -> MsmSums:
         if self._sums is None:
@@ -142,6 +146,8 @@ class ReferenceRun:
         h = self._backend.quotient(key.curve, a, b, key.root_family, key.reduction)
 
         def msm(group: str, bases: U64, scalars: U64) -> U64:
+            if self._cancelled:
+                raise Cancelled("cancelled while its sums were computed")
             return self._backend.msm(key.curve, group, bases, scalars)
 
         return MsmSums(
@@ -186,6 +192,15 @@ class ReferenceBackend:
 
     def launch(self, upload: ReferenceUpload) -> ReferenceRun:
         return ReferenceRun(self, upload)
+
+    def launch_batch(self, uploads: Sequence[ReferenceUpload]) -> list[ReferenceRun]:
+        return [self.launch(upload) for upload in uploads]
+
+    def vram(self) -> Vram:
+        return Vram()
+
+    def trim(self) -> None:
+        """Nothing is kept."""
 
     def close(self) -> None:
         """Nothing is held."""

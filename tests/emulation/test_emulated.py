@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Vectors given, with c, by a ring, or made on the device; batches, two streams; whole proofs; keys made on the device.
+# Vectors given, with c, by a ring, or made on the device; batches, two streams, cancels; whole proofs; keys made there.
 SMALL = (
     "tests/gpu/test_transfer.py::test_a_third_vector_is_taken_as_it_is",
     "tests/gpu/test_transfer.py::test_vectors_made_on_the_device",
@@ -33,6 +33,9 @@ SMALL = (
     "tests/gpu/test_transfer.py::test_what_goes_wrong_in_a_worker_is_the_callers",
     "tests/gpu/test_batches.py::test_each_is_what_it_is_alone",
     "tests/gpu/test_batches.py::test_ways_of_crossing_may_differ_inside_a_batch",
+    "tests/gpu/test_cancel.py::test_step_by_step_the_sums_are_the_same[two streams-3-bn254]",
+    "tests/gpu/test_cancel.py::test_a_cancelled_run_ends_with_its_step_and_leaves_nothing",
+    "tests/gpu/test_cancel.py::test_others_of_the_batch_go_on",
     "tests/gpu/test_proving.py::test_sums_equal_the_processors",
     "tests/gpu/test_proving.py::test_vectors_are_free_once_they_have_landed",
     "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",

@@ -12,7 +12,7 @@ from cuzkd.backend.protocol import REDUCTIONS, KeyArrays
 from cuzkd.backend.reference import ReferenceBackend
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import InvalidKey
+from cuzkd.errors import Cancelled, InvalidKey
 
 PHASES = {"ntt_h", "prep_msm", "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2"}
 SUMS = ("a_g1", "b_g1", "b_g2", "l_g1", "h_g1")
@@ -89,6 +89,85 @@ def test_several_callers_share_the_threads(rng):
     finally:
         cpu.set_threads(width)
     assert not wrong and cpu.threads() == width
+
+
+def launched(backend, k, a, b, z):
+    c = np.empty_like(a) if backend.scratch_c else None
+    return backend.launch(backend.upload(backend.load_key(k), a.copy(), b.copy(), c, z))
+
+
+@pytest.mark.parametrize("backend", [cpu.CpuBackend(), cpu.CpuBackend(parallel_g2=True), ReferenceBackend()])
+def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng):
+    k = key(curve, 3, 12, 4, rng)
+    v = vectors(k, rng)
+    cancelled, other, late = (launched(backend, k, *v) for _ in range(3))
+    cancelled.cancel()
+    for _ in range(2):
+        with pytest.raises(Cancelled):
+            cancelled.result()
+        cancelled.cancel()
+    sums = late.result()
+    late.cancel()
+    assert late.result() is sums
+    for name in SUMS:
+        assert np.array_equal(getattr(other.result(), name), getattr(sums, name)), name
+
+
+def test_a_run_is_cancelled_while_others_work(rng):
+    """At all kinds of moments, beside runs that nobody cancels, in one pool."""
+    k = key("bls12_381", 10, 900, 3, rng)
+    v = vectors(k, rng)
+    backend = cpu.CpuBackend()
+    expected = prove(backend, k, *v)
+    wrong, outcomes = [], []
+
+    def work(cancel_after_s):
+        for turn in range(6):
+            run = launched(backend, k, *v)
+            if cancel_after_s is not None:
+                threading.Timer(cancel_after_s * turn, run.cancel).start()
+            try:
+                got = run.result()
+            except Cancelled:
+                outcomes.append(cancel_after_s)
+                continue
+            wrong.extend(n for n in SUMS if not np.array_equal(getattr(got, n), getattr(expected, n)))
+
+    callers = [threading.Thread(target=work, args=(after,)) for after in (None, 0.003, None, 0.02)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong and outcomes and None not in outcomes
+
+
+@pytest.mark.parametrize("call", ["msm", "prepare_scalars", "quotient"])
+def test_one_long_call_is_left_in_its_middle(call, rng):
+    """With one thread each takes far longer than until the flag is set, and none of them is cut into calls."""
+    native, n = cpu._native, 1 << 18
+    values = np.resize(scalars([rng.randrange(CURVES["bls12_381"].r) for _ in range(512)]), (n, 4))
+    few = np.resize(
+        known_points("bls12_381", "g2", [rng.randrange(1 << 60) for _ in range(64)]), (n, 2, 2, 6)
+    )
+    prepared = native.prepare_scalars("bls12_381", values)
+    out, flag = np.empty((2, 2, 6), np.uint64), native.CancelFlag()
+    calls = {
+        "msm": lambda: native.msm("bls12_381", "g2", few, prepared, 0, out, flag),
+        "prepare_scalars": lambda: native.prepare_scalars("bls12_381", values, flag),
+        "quotient": lambda: native.quotient(
+            "bls12_381", values.copy(), values.copy(), values.copy(), 5, "circom", flag
+        ),
+    }
+    width = cpu.threads()
+    cpu.set_threads(1)
+    try:
+        timer = threading.Timer(0.01, flag.set)
+        timer.start()
+        with pytest.raises(native.Cancelled):
+            calls[call]()
+        timer.join()
+    finally:
+        cpu.set_threads(width)
 
 
 def test_keys_and_vectors_of_wrong_shape_are_refused(curve, rng):
