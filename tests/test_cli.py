@@ -92,7 +92,8 @@ def test_a_bad_name_touches_nothing(capsys, tmp_path, name):
     assert not state.exists() or not [p for p in state.rglob("*") if p.suffix == ".json"]
 
 
-def test_no_daemon(capsys, tmp_path):
+def test_no_daemon(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("cuzkd.cli.proofs.START_PATIENCE_S", 0.2)
     address = ["--address", f"unix://{tmp_path}/none.sock"]
     code, _, err = run(capsys, "status", *address)
     assert code == 3 and "no daemon answers" in err and err.count("\n") == 1
@@ -168,6 +169,20 @@ def test_files_that_a_daemon_cannot_be_reached_with(capsys, tmp_path):
     assert code == 2 and f"--out {PROOF}: is a file, expected a folder" in err
 
 
+def test_a_token_file_of_a_client_holds_one_token(tmp_path):
+    from cuzkd.cli import access
+
+    ca, file = tmp_path / "ca", tmp_path / "t"
+    ca.write_bytes(b"PEM")
+    for text in ("0123456789abcdef\n", "alice 0123456789abcdef"):
+        file.write_text(text)
+        assert access._access(ca, file).token == "0123456789abcdef"
+    for text in ("", "a b c", "alice 0123456789abcdef\nbob 0123456789abcdeg"):
+        file.write_text(text)
+        with pytest.raises(errors.InvalidInput, match="expected one line"):
+            access._access(ca, file)
+
+
 def test_a_partition_is_called_by_its_file():
     from cuzkd.cli import proofs
 
@@ -185,6 +200,7 @@ def test_every_error_class_has_a_code():
     assert codes.exit_code(errors.InvalidWitness("x")) == codes.WRONG_INPUT
     assert codes.exit_code(errors.UnsatisfiedWitness("x")) == codes.NO
     assert codes.exit_code(errors.Exhausted("x")) == codes.NOT_NOW
+    assert codes.exit_code(errors.DeadlineExceeded("x")) == codes.NOT_NOW
     assert codes.exit_code(errors.DeviceFault("x")) == codes.INTERNAL
 
 

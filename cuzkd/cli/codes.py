@@ -6,6 +6,7 @@ from cuzkd.errors import (
     AlreadyExists,
     Cancelled,
     CuzkdError,
+    DeadlineExceeded,
     Exhausted,
     InvalidInput,
     InvalidKey,
@@ -25,4 +26,4 @@ def exit_code(error: CuzkdError) -> int:
         return NO
     if isinstance(error, InvalidInput | InvalidKey | NotFound | AlreadyExists | NeverFits | Unsupported):
         return WRONG_INPUT
-    return NOT_NOW if isinstance(error, Unavailable | Exhausted) else INTERNAL
+    return NOT_NOW if isinstance(error, Unavailable | Exhausted | DeadlineExceeded) else INTERNAL

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from cuzkd.service.v1 import proving_pb2 as pb
 
 
+START_PATIENCE_S = 5.0  # a daemon that was started just before needs a moment to open its socket
+
+
 def _prove(args: argparse.Namespace) -> int:
     from cuzkd.client import require_done
 
@@ -29,6 +33,7 @@ def _prove(args: argparse.Namespace) -> int:
         why = "is a file, expected a folder" if args.out.is_file() else error.strerror
         raise InvalidInput(f"--out {args.out}: {why}") from None
     with _files_named(args.witness or args.input), access.client(args) as client:
+        client.reach(START_PATIENCE_S)
         curves = {circuit.circuit_id: circuit.curve for circuit in client.circuits()}
         job_id = client.submit(args.name, args.witness or (), inputs=args.input or ())
         _show_progress(client, job_id, len(args.witness or args.input))
@@ -65,13 +70,23 @@ def _files_named(paths: Sequence[Path]) -> Iterator[None]:
 def _show_progress(client: Client, job_id: str, n_partitions: int) -> None:
     bar = terminal.Bar(sys.stderr, n_partitions)
     try:
-        for state in client.watch(job_id):
-            bar.show(state.partitions_done, state.state)
+        with closing(client.watch(job_id)) as states:
+            for state in states:
+                bar.show(state.partitions_done, _note(state))
     except KeyboardInterrupt:
         client.cancel(job_id)
         raise
     finally:
         bar.close()
+
+
+def _note(state: pb.JobState) -> str:
+    """What is going on, in a few words."""
+    if state.state == "queued" and state.queue_position:
+        return f"queued behind {state.queue_position}"
+    if state.expected_end_unix_ms:
+        return f"{state.state}, {max(state.expected_end_unix_ms / 1000 - time.time(), 0.0):.0f} s left,"
+    return state.state
 
 
 def _write_result(folder: Path, suffix: str, curve: str, result: pb.PartitionResult) -> None:
