@@ -10,10 +10,13 @@ evidence itself.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 PATIENCE_S = 5.0  # all together
 FIELDS = (
@@ -61,6 +64,26 @@ def counters(device: str, patience_s: float = PATIENCE_S, command: str = "nvidia
             return {"error": f"nvidia-smi: status {code}: {' '.join(out.split())[:MAX_WORDS]}"}
         fields.remove(unknown[1])
     return {}
+
+
+def gather(look: Callable[[], Mapping[str, str]]) -> asyncio.Future[Mapping[str, str]]:
+    """look() in a thread that nobody need wait for, not even the end of this process: a process that is stuck in the
+    driver cannot be killed.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Mapping[str, str]] = loop.create_future()
+
+    def done(found: Mapping[str, str]) -> None:
+        if not future.done():
+            future.set_result(found)
+
+    def work() -> None:
+        found = look()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(done, found)
+
+    threading.Thread(target=work, name="evidence", daemon=True).start()
+    return future
 
 
 def _ask(command: str, device: str, fields: Sequence[str], left_s: float) -> tuple[int, str]:

@@ -26,7 +26,8 @@ def test_values_by_name_without_those_that_it_has_not(smi):
         f"""
 fields = args[0].removeprefix("--query-gpu=").split(",")
 assert args[1:] == ["--format=csv,noheader", "--id={UUID}"]
-known = {{"uuid": "{UUID}", "name": "H", "temperature.gpu": "91", "pci.bus_id": "[N/A]", "power.draw": "[Not Supported]"}}
+known = {{"uuid": "{UUID}", "name": "H", "temperature.gpu": "91", "pci.bus_id": "[N/A]",
+    "power.draw": "[Not Supported]"}}
 print(", ".join(known.get(name, "0") for name in fields))"""
     )
     found = evidence.counters(UUID, command=command)
