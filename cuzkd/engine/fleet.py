@@ -15,6 +15,7 @@ prover has answered: until then it still takes its place.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -98,6 +99,7 @@ class Fleet:
         self._publish = publish
         self._clock = clock
         self._provers: dict[str, _Prover] = {}
+        self._offers = itertools.count(1)
         self._last_use_s: dict[str, float] = {}  # circuit -> when a partition or a preload last needed it
 
     # -- for the engine --
@@ -164,7 +166,7 @@ class Fleet:
             circuit_digest=ticket.circuit_digest,
             spool_path=ticket.spool_path,
             priority=ticket.priority,
-            sequence=ticket.sequence,
+            sequence=next(self._offers),  # the scheduler's order: not the queue's where circuits are grouped
             attempt=ticket.attempt,
         )
         prover.supervisor.send(wire.ToProver(offer=offer))
