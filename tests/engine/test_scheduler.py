@@ -120,7 +120,7 @@ def test_a_suspect_keeps_one_prover_free_and_no_other():
     assert offers(waiting, a, b) == [(3, "a"), (4, "a")]
     # the one that runs a suspect is the one that others wait for
     a = ProverView("a", 0.0, holds(Stage.PROVING, attempt=2))
-    assert offers(waiting[1:], a, b) == [(3, "b"), (4, "b")]
+    assert offers(waiting[1:], b, a) == [(3, "b"), (4, "b")]
 
 
 def test_what_is_more_urgent_waits_for_a_suspect_only_while_it_runs():
