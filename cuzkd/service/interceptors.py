@@ -19,17 +19,16 @@ from typing import Any
 import grpc
 import structlog
 
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, Unavailable
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 from cuzkd.service import owners
 from cuzkd.service.conversion import milliseconds
-from cuzkd.service.permits import BytePermits, hold
+from cuzkd.service.permits import Permits, hold
 
 log = structlog.get_logger()
 
 # Trailing metadata.
 CODE_KEY = "cuzkd-code"
 RETRY_KEY = "cuzkd-retry-after-ms"
-READ_TIMEOUT_S = 120.0
 # A message travels in the trailing metadata, where a byte may become three ("%25"). gRPC takes 8 KiB of metadata
 # in all; the client of a longer message would get another status, without our code.
 MAX_MESSAGE_BYTES = 2048
@@ -154,12 +153,11 @@ class Tokens(grpc.aio.ServerInterceptor):
 
 
 class LargeMessages(grpc.aio.ServerInterceptor):
-    """Byte permits for the given unary methods."""
+    """Permits for the given unary methods."""
 
-    def __init__(self, methods: frozenset[str], permits: BytePermits, message_bytes: int) -> None:
+    def __init__(self, methods: frozenset[str], permits: Permits) -> None:
         self._methods = methods
         self._permits = permits
-        self._message_bytes = message_bytes
 
     async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
@@ -168,18 +166,24 @@ class LargeMessages(grpc.aio.ServerInterceptor):
         behaviour = handler.unary_unary
 
         async def call(requests: AsyncIterator[Any], context: Any) -> Any:
-            async with self._permits.take(self._message_bytes) as permit:
+            async with self._permits.take(_peer(context)) as permit:
                 hold(permit)
-                return await behaviour(await self._read(requests), context)
+                return await behaviour(await permit.reading(_only(requests)), context)
 
         return grpc.stream_unary_rpc_method_handler(
             call, handler.request_deserializer, handler.response_serializer
         )
 
-    async def _read(self, requests: AsyncIterator[Any]) -> Any:
-        try:
-            return await asyncio.wait_for(anext(aiter(requests)), READ_TIMEOUT_S)
-        except StopAsyncIteration:
-            raise InvalidInput("the call ended without a request") from None
-        except TimeoutError:
-            raise Unavailable(f"the request did not arrive within {READ_TIMEOUT_S:.0f} s") from None
+
+async def _only(requests: AsyncIterator[Any]) -> Any:
+    request = await anext(aiter(requests), None)
+    if request is None:
+        raise InvalidInput("the call ended without a request")
+    return request
+
+
+def _peer(context: Any) -> str:
+    """Who calls, as far as callers are told apart: by owner, else by host. Whoever may open our socket is us."""
+    kind, _, rest = str(context.peer()).partition(":")
+    host = rest.rpartition(":")[0] if kind in ("ipv4", "ipv6") else ""
+    return owners.current() or host

@@ -5,8 +5,8 @@ hours.
 Design: everything is put together here and nowhere else. A small task asks the engine whether it can take
 work and tells grpc.health.v1. Both limits (largest message, largest witness inside a message) are in
 GetStatus.
-Life of data: start() binds and serves; drain() turns health to NOT_SERVING and refuses new work while running
-calls go on; stop() ends the calls that are left.
+Life of data: bind() takes the address, where clients may wait from then on; start() serves; drain() turns health to
+NOT_SERVING and refuses new work while running calls go on; stop() ends the calls that are left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection
 
 from cuzkd.service import listen
 from cuzkd.service.interceptors import LargeMessages, Statuses, Tokens
-from cuzkd.service.permits import BytePermits
+from cuzkd.service.permits import NOTHING, Permits, Reserve
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
 
@@ -32,10 +32,13 @@ SERVICE = pb.DESCRIPTOR.services_by_name["ProvingEngine"].full_name
 LARGE_METHODS = frozenset(f"/{SERVICE}/{name}" for name in ("SubmitProof", "Prove"))
 MESSAGE_OVERHEAD = 64 << 10  # framing around the largest payload
 HEALTH_INTERVAL_S = 0.25
+KEEPALIVE_MS = 30_000
 
 
 class Server:
-    """servicer: handlers of ProvingEngine. serving(): (True, "") or (False, reason), asked often."""
+    """servicer: handlers of ProvingEngine. serving(): (True, "") or (False, reason), asked often. reserve: bytes of the
+    host budget for requests that are being read.
+    """
 
     def __init__(
         self,
@@ -44,15 +47,16 @@ class Server:
         *,
         max_message_bytes: int,
         message_budget_bytes: int,
+        reserve: Reserve = lambda nbytes: NOTHING,
         security: listen.Security | None = None,
     ) -> None:
         self._serving = serving
         self._security = security
-        self.permits = BytePermits(max(message_budget_bytes, max_message_bytes))
+        self.permits = Permits(max_message_bytes, message_budget_bytes, reserve)
         interceptors: list[grpc.aio.ServerInterceptor] = [Statuses()]
         if security is not None:
             interceptors.append(Tokens(security.tokens))
-        interceptors.append(LargeMessages(LARGE_METHODS, self.permits, max_message_bytes))
+        interceptors.append(LargeMessages(LARGE_METHODS, self.permits))
         limit = max_message_bytes + MESSAGE_OVERHEAD
         self._grpc = grpc.aio.server(
             interceptors=interceptors,
@@ -60,6 +64,11 @@ class Server:
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
                 ("grpc.so_reuseport", 0),  # a second daemon on the same port is an error, not a lottery
+                # Whoever is gone without a word gives back what his calls hold; clients may look for us as well.
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
+                ("grpc.http2.max_pings_without_data", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
             ],
         )
         rpc.add_ProvingEngineServicer_to_server(servicer, self._grpc)
@@ -70,13 +79,15 @@ class Server:
         )
         self._health_task: asyncio.Task[None] | None = None
 
-    async def start(self, address: listen.Address) -> listen.Address:
-        """Bind and serve. Returns the address with its real port. Raises InvalidInput or Unavailable."""
-        bound = listen.bind(self._grpc, address, self._security)
+    def bind(self, address: listen.Address) -> listen.Address:
+        """Take the address. Returns it with its real port. Raises InvalidInput or Unavailable."""
+        return listen.bind(self._grpc, address, self._security)
+
+    async def start(self) -> None:
+        """Answer calls: those, too, that have waited since bind()."""
         await self._tell_health()
         await self._grpc.start()
         self._health_task = asyncio.create_task(self._follow_health(), name="health")
-        return bound
 
     async def drain(self) -> None:
         """Say NOT_SERVING from now on. Calls are still answered: clients fetch their results."""

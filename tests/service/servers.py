@@ -51,8 +51,9 @@ def serving(folder, *, listen_at=None, servicer=None, limits=None, security=None
             message_budget_bytes=2 * limits.max_message,
             security=security,
         )
-        address = await server.start(listen.parse(listen_at or f"unix://{folder}/s.sock"))
+        address = server.bind(listen.parse(listen_at or f"unix://{folder}/s.sock"))
         await engine.start()
+        await server.start()
         made.append(Serving(asyncio.get_running_loop(), engine, server, address))
         ready.set()
         await done.wait()
