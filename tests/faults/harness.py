@@ -12,6 +12,7 @@ circuits on both curves, faults by plan. Its operator starts it again whenever i
 """
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -82,7 +83,10 @@ class Template:
 
     def chain(self, curve, preimage):
         """A statement; its witness is a file beneath the folder `witnesses`, which clients may name by path."""
-        path = self.folder / "witnesses" / f"{curve}-{preimage:x}.wtns"
+        name = hashlib.blake2b(
+            b"%d" % preimage, digest_size=8
+        ).hexdigest()  # a path is no secret, a witness is
+        path = self.folder / "witnesses" / f"{curve}-{name}.wtns"
         path.parent.mkdir(exist_ok=True)
         if not path.exists():
             made = path.with_suffix(f".{threading.get_ident()}")
@@ -280,6 +284,8 @@ class Place:
     timing: dict = field(default_factory=dict)
     intake: dict = field(default_factory=dict)
     toml: str = ""
+    daemon: str = ""  # more of the section [daemon]
+    prefix: tuple = ()  # of the command
     max_lives: int = 40
     state: Path = None
     process: subprocess.Popen | None = None
@@ -320,7 +326,7 @@ class Place:
         witnesses = self.template.folder / "witnesses"
         witnesses.mkdir(exist_ok=True)
         (self.folder / "toml").write_text(
-            f"[daemon]\nlisten = '{self.address}'\nstate_dir = '{self.state}'\ndrain_s = 20\n"
+            f"[daemon]\nlisten = '{self.address}'\nstate_dir = '{self.state}'\ndrain_s = 20\n{self.daemon}\n"
             f"[proving]\npolicy = '{self.policy}'\n[wire]\nserver_folders = ['{witnesses}']\n{self.toml}"
         )
 
@@ -331,7 +337,7 @@ class Place:
         self.lives += 1
         assert self.lives <= self.max_lives, f"it dies again and again: {self.story()}"
         (self.folder / "report").unlink(missing_ok=True)
-        command = [sys.executable, "-P", HERE / "serve.py", self.folder / "changes",
+        command = [*self.prefix, sys.executable, "-P", HERE / "serve.py", self.folder / "changes",
                    "serve", "--config", self.folder / "toml"]  # fmt: skip
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen([*map(str, command)], stderr=log, cwd=self.folder)
@@ -409,10 +415,20 @@ class Place:
                     line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     if str(self.folder) in line and int(folder.name) != os.getpid():
                         found[int(folder.name)] = line
-        return {pid: line for pid, line in found.items() if _state(pid) not in "ZX"}
+        return {pid: line for pid, line in found.items() if lives(pid)}
 
     def provers(self):
         return [pid for pid, line in self.processes().items() if "prover.py" in line]
+
+    def children(self):
+        """{pid: command line} of what the front has started and is alive: provers and intake processes."""
+        found = {}
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for pid in map(int, (task / "children").read_text().split()):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
+        return {pid: line for pid, line in found.items() if lives(pid)}
 
     def log(self):
         return [json.loads(line) for line in self.log_file.read_text().splitlines() if line.startswith("{")]
@@ -451,6 +467,10 @@ class Place:
                 os.kill(pid, signal.SIGKILL)
         if self.process is not None:
             self.process.wait(30)
+
+
+def lives(pid):
+    return _state(pid) not in "ZX"
 
 
 def _state(pid):

@@ -7,7 +7,7 @@ import time
 
 import grpc
 import pytest
-from faults.harness import Caller, Ledger, code_of
+from faults.harness import Caller, Ledger, code_of, lives
 from service.servers import wait_until
 
 from cuzkd.service.v1 import proving_pb2 as pb
@@ -81,7 +81,7 @@ def test_a_hung_calculation_ends_alone(place, template):
     with Caller(here.address) as caller:
         first = ledger.add([template.product()], way="input")
         ledger.see_through(here)
-        (worker,) = [pid for pid, line in _children(here.process.pid).items() if "intake" in line]
+        (worker,) = [pid for pid, line in here.children().items() if "intake" in line]
         os.kill(worker, signal.SIGSTOP)
         with pytest.raises(grpc.RpcError) as caught:
             caller.call("SubmitProof", pb.SubmitProofRequest(
@@ -91,7 +91,7 @@ def test_a_hung_calculation_ends_alone(place, template):
             code_of(caught.value) == "invalid_input"
             and "took longer than the limit" in caught.value.details()
         )
-        wait_until(lambda: worker not in _children(here.process.pid))
+        wait_until(lambda: worker not in here.children())
         ledger.ask("bn254")
         ledger.add([template.product(), template.product()], way="input")
         ledger.see_through(here)
@@ -107,36 +107,13 @@ def test_nobody_outlives_a_killed_front(place, template):
     here.start().serves()
     ledger.add([template.product()], way="input")
     ledger.see_through(here)
-    children = _children(here.process.pid)
+    children = here.children()
     assert any("prover" in line for line in children.values()), children
     assert any("intake" in line for line in children.values()), children
     for pid in children:
         os.kill(pid, signal.SIGSTOP)
     here.kill()
-    wait_until(lambda: not [pid for pid in children if _alive(pid)], 5)
+    wait_until(lambda: not [pid for pid in children if lives(pid)], 5)
     here.start()
     ledger.see_through(here)
     here.end()
-
-
-def _alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _children(parent):
-    """{pid: command line}"""
-    found = {}
-    for task in os.listdir(f"/proc/{parent}/task"):
-        try:
-            with open(f"/proc/{parent}/task/{task}/children") as children:
-                pids = [int(pid) for pid in children.read().split()]
-            for pid in pids:
-                with open(f"/proc/{pid}/cmdline") as line:
-                    found[pid] = line.read().replace("\0", " ")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return {pid: line for pid, line in found.items() if _alive(pid)}

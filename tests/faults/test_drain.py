@@ -85,7 +85,7 @@ def test_without_time_all_is_handed_back(place, template, fault, hurried):
     with Caller(here.address) as caller, concurrent.futures.ThreadPoolExecutor(16) as pool:
         load(here, ledger, caller, 3)
         calls = waiters(ledger, caller, pool)
-        wait_until(lambda: here.acted())
+        wait_until(here.acted)
         here.process.send_signal(signal.SIGTERM)
         if hurried:
             wait_until(lambda: here.events("draining"))
