@@ -44,8 +44,9 @@ class Limit:
 
 
 def auto_limit(root: Path = Path("/"), margin_bytes: int | None = None) -> Limit:
-    """The smallest of MemTotal and every memory.max above this process, less a margin.
+    """The smallest of MemTotal and every limit of the control groups above this process, less a margin.
 
+    A soft limit (memory.high) counts: beyond it the kernel slows a process down until it seems to hang.
     margin_bytes: by default a tenth, at least 256 MiB, for the front, the provers' code and the page cache.
     Control groups are read in both layouts. root: where proc and sys are, for tests.
     """
@@ -72,18 +73,18 @@ def _cgroup_limits(root: Path) -> list[tuple[int, str]]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            top, name = root / "sys/fs/cgroup", "memory.max"
+            top, names = root / "sys/fs/cgroup", ("memory.max", "memory.high")
         elif controllers == "memory":
-            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            top, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes",)
         else:
             continue
         folder = top / path.strip("/")
         for level in (folder, *folder.parents):
             if not level.is_relative_to(top):
                 break
-            value = _number(level / name)
-            if value is not None:
-                limits.append((value, str(level / name)))
+            for file in (level / name for name in names):
+                if (value := _number(file)) is not None:
+                    limits.append((value, str(file)))
     return limits
 
 

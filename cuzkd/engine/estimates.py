@@ -215,7 +215,7 @@ def queue_s(
 ) -> float | None:
     """Seconds until `count` of those that wait will have left the queue; for one who was told that it is full."""
     try:
-        rate = sum(1 / seconds for view in provers if (seconds := _work_s(view, estimates, ahead)))
+        rate = sum(1 / seconds for seconds in _work_s(provers, estimates, ahead) if seconds)
     except _Unknown:
         return None
     total = sum(ahead.values())
@@ -241,8 +241,8 @@ def _forecast(
     if not waiting:
         return Forecast(0.0, end_s)
     busy_s = [sum(_left_s(now_s, h, view, estimates) for h in view.held) for view in provers]
-    before_s = [_work_s(view, estimates, ahead) for view in provers]
-    mine_s = [waiting * _known(estimates.service_s(digest, view.backend)) for view in provers]
+    before_s = _work_s(provers, estimates, ahead)
+    mine_s = _work_s(provers, estimates, {digest: waiting})
     begin_s = _shared_s(busy_s, before_s)
     all_s = _shared_s(busy_s, [a + b for a, b in zip(before_s, mine_s, strict=True)])
     proof_s = max(_known(estimates.proof_s(digest, view.backend)) for view in provers)
@@ -256,9 +256,13 @@ def _known(seconds: float | None) -> float:
     return seconds
 
 
-def _work_s(view: ProverView, estimates: Estimates, ahead: Mapping[str, int]) -> float:
-    """How long one prover would take for all that waits."""
-    return sum(n * _known(estimates.service_s(digest, view.backend)) for digest, n in ahead.items())
+def _work_s(provers: Sequence[ProverView], estimates: Estimates, work: Mapping[str, int]) -> list[float]:
+    """How long each prover alone would take for so many partitions of circuits."""
+    by_backend = {
+        backend: sum(n * _known(estimates.service_s(digest, backend)) for digest, n in work.items())
+        for backend in {view.backend for view in provers}
+    }
+    return [by_backend[view.backend] for view in provers]
 
 
 def _left_s(now_s: float, held: Held, view: ProverView, estimates: Estimates) -> float:

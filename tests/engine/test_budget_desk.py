@@ -113,6 +113,15 @@ OLD = f"{TOP}/memory/j/memory.limit_in_bytes"
             8 * GIB,
             "a/memory.max",
         ),
+        (
+            {
+                GROUPS: "0::/a\n",
+                f"{TOP}/a/memory.max": str(8 * GIB),
+                f"{TOP}/a/memory.high": str(7 * GIB),
+            },
+            7 * GIB,
+            "a/memory.high",
+        ),
         ({GROUPS: "0::/not/here\n", f"{TOP}/memory.max": str(4 * GIB)}, 4 * GIB, "cgroup/memory.max"),
         ({GROUPS: "5:cpu:/x\n4:memory:/j\n", OLD: str(2 * GIB)}, 2 * GIB, "memory.limit_in_bytes"),
         ({GROUPS: "4:memory:/j\n", OLD: str(2**63 - 4096)}, 64 * GIB, "MemTotal"),
