@@ -3,11 +3,10 @@
 Problem: a daemon that ignores SIGTERM, loses running jobs at a restart, or exits 0 after failing to start
 makes every operator write wrappers.
 Design: one coroutine from start to end. Signals only set events: the first one drains (health NOT_SERVING, no
-new work, running jobs may end for drain_s), the second ends the wait. systemd, if it started us, hears READY,
-STOPPING and a status line. Exit code 0 after a stop that was asked for; errors at the start are raised and
-become the command line's.
-Life of data: config in; the parts get their values; the objects die in the
-opposite order of their making.
+new work, what provers hold may end for drain_s), the second ends the wait; what has not ended is handed back to the
+journal and goes on at the next start. systemd, if it started us, hears READY, STOPPING and a status line. Exit
+code 0 after a stop that was asked for; errors at the start are raised and become the command line's.
+Life of data: config in; the parts get their values; the objects die in the opposite order of their making.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +27,7 @@ import cuzkd
 from cuzkd import log as logs
 from cuzkd.circuits.registry import Registry
 from cuzkd.config import Config
+from cuzkd.engine import process
 from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.settings import EngineSettings
@@ -49,7 +48,7 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 def run(config: Config) -> int:
     """Run until a signal ends it. Raises errors of cuzkd.errors when it cannot start."""
     logs.configure(config.daemon.log_level)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold witnesses; provers inherit it
+    process.keep_secrets()  # witnesses pass through this process, too
     return asyncio.run(_run(config))
 
 
@@ -116,7 +115,9 @@ class Daemon:
         self._stopped = False
 
     async def stop(self, drain_s: float = 0.0, hurry: asyncio.Event | None = None) -> None:
-        """No new work; running jobs may end until drain_s is over or `hurry` is set. Idempotent."""
+        """No new work; what provers hold may end until drain_s is over or `hurry` is set; the rest is handed back to the
+        journal. Idempotent.
+        """
         if self._stopped:
             return
         self.engine.drain()
@@ -153,18 +154,20 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             engine.serving,
             max_message_bytes=config.wire.max_message,
             message_budget_bytes=config.wire.message_budget,
+            reserve=lambda nbytes: engine.reserve_now(nbytes, "a request that is being read"),
             security=security,
         )
         async with contextlib.AsyncExitStack() as stack:
-            address = await server.start(listen.parse(config.daemon.listen))
+            address = server.bind(listen.parse(config.daemon.listen))
             stack.push_async_callback(server.stop, CALLS_GRACE_S)
             pages = _pages(config, engine, metrics)
             if pages is not None:
                 pages.start()
                 stack.push_async_callback(asyncio.to_thread, pages.close)
             daemon = Daemon(engine, server, address, pages)
-            await engine.start()
+            await engine.start()  # before anybody asks for a job: what earlier runs have left is known by then
             stack.push_async_callback(daemon.stop)
+            await server.start()
             log.info(
                 "serving",
                 version=cuzkd.__version__,
