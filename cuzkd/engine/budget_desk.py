@@ -70,6 +70,7 @@ def _cgroup_limits(root: Path) -> list[tuple[int, str]]:
     except OSError:
         return []
     limits = []
+    names: tuple[str, ...]
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":

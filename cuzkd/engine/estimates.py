@@ -215,7 +215,8 @@ def queue_s(
 ) -> float | None:
     """Seconds until `count` of those that wait will have left the queue; for one who was told that it is full."""
     try:
-        rate = sum(1 / seconds for seconds in _work_s(provers, estimates, ahead) if seconds)
+        open_ = [view for view in provers if not view.closing]
+        rate = sum(1 / seconds for seconds in _work_s(open_, estimates, ahead) if seconds)
     except _Unknown:
         return None
     total = sum(ahead.values())
@@ -235,11 +236,12 @@ def _forecast(
     waiting: int,
     ahead: Mapping[str, int],
 ) -> Forecast:
-    if not provers:
-        raise _Unknown
     end_s = max((_last_s(now_s, view, estimates, held) for view in provers), default=0.0)
     if not waiting:
         return Forecast(0.0, end_s)
+    provers = [view for view in provers if not view.closing]
+    if not provers:
+        raise _Unknown
     busy_s = [sum(_left_s(now_s, h, view, estimates) for h in view.held) for view in provers]
     before_s = _work_s(provers, estimates, ahead)
     mine_s = _work_s(provers, estimates, {digest: waiting})

@@ -67,8 +67,9 @@ class Held:
 
 @dataclass(frozen=True)
 class ProverView:
-    """A prover that is ready for work. last_beat_s: when it was last heard of. last_progress_s: when any of its
-    partitions last got further. circuit, streak: of its latest offer, and how many of that circuit in a row.
+    """A prover that is ready. last_beat_s: when it was last heard of. last_progress_s: when any of its partitions last
+    got further. circuit, streak: of its latest offer, and how many of that circuit in a row. closing: it finishes what
+    it holds and is given nothing more.
     """
 
     prover: str
@@ -78,6 +79,7 @@ class ProverView:
     circuit: str = ""
     streak: int = 0
     backend: str = ""
+    closing: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def decide(
         Replace(view.prover, cause) for view in provers if (cause := _overdue(now_s, view, limits))
     )
     dying = {replacement.prover for replacement in replacements}
-    loads = [_load(view) for view in provers if view.prover not in dying]
+    loads = [_load(view) for view in provers if not view.closing and view.prover not in dying]
     return Decisions(tuple(_offers(waiting, loads, limits)), replacements)
 
 

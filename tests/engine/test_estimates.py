@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -252,6 +253,18 @@ def test_what_provers_hold_of_it():
     assert forecast(2.0, [busy], estimates, "d", held=[]).end_s == 0
 
 
+def closing(*held):
+    return replace(prover(*held, name="closing"), closing=True)
+
+
+def test_a_prover_that_closes_takes_nothing_that_waits():
+    estimates = known(d=phases(1, 4, 0.5))
+    view = closing(("a", Stage.PROVING, 0.0))
+    assert forecast(2.0, [view], estimates, "d", held=["a"]).end_s == pytest.approx(2.5)
+    assert forecast(2.0, [view], estimates, "d", held=["a"], waiting=1) is None
+    assert forecast(2.0, [view, prover()], estimates, "d", waiting=1).end_s == 5.5
+
+
 @pytest.mark.parametrize("digest", ["new", "d"])
 def test_nobody_knows(digest):
     estimates = known(d=phases())
@@ -266,7 +279,7 @@ def test_until_there_is_a_place():
     estimates = known(d=phases(1, 4, 0.5))
     assert queue_s([prover()], estimates, {"d": 100}, 10) == pytest.approx(40)
     assert queue_s([prover(), prover()], estimates, {"d": 100}, 1000) == pytest.approx(200)
-    assert queue_s([], estimates, {"d": 100}, 1) is None
+    assert queue_s([], estimates, {"d": 100}, 1) is queue_s([closing()], estimates, {"d": 100}, 1) is None
     assert queue_s([prover()], estimates, {}, 1) is None
 
 

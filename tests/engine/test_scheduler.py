@@ -129,6 +129,13 @@ def test_what_is_more_urgent_waits_for_a_suspect_only_while_it_runs():
     assert offers([urgent], ProverView("p", 0.0, holds(Stage.PROVING, attempt=2))) == []
 
 
+def test_a_prover_that_closes_is_given_nothing_and_watched():
+    view = ProverView("p", 0.0, holds(Stage.PROVING, allowed_s=9.0), closing=True)
+    assert offers([ticket(1, priority=CRITICAL)], view) == []
+    assert offers([ticket(1)], view, ProverView("q", 0.0)) == [(1, "q")]
+    assert decide(10.0, [], [view], LIMITS).replacements and decide(99.0, [], [view], LIMITS).replacements
+
+
 def test_no_prover_no_offer():
     assert decide(0.0, [ticket(1)], [], LIMITS).offers == ()
 
