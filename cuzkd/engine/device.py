@@ -1,4 +1,4 @@
-"""The device mutex, and how errors of a device become the engine's.
+"""The device mutex, who holds it, and how errors of a device become the engine's.
 
 The mutex orders what is enqueued on the device: proofs and key uploads. It is taken by one thread and may
 be let go by another (the GPU scheduler launches, a finaliser sees the end), so it is a plain lock, and
@@ -33,6 +33,10 @@ class DeviceMutex:
             check()
         return time.monotonic() - began
 
+    def try_acquire(self, timeout_s: float = 0.0) -> bool:
+        """Whether it is the caller's now; waits for it that long."""
+        return self._lock.acquire(timeout=timeout_s)
+
     def release(self) -> None:
         self._lock.release()
 
@@ -42,14 +46,50 @@ class DeviceMutex:
             yield
 
 
+class DeviceHold:
+    """The mutex, held by partitions that are launched together and, until they are, by whoever launches them.
+
+    Made by that one, who is in. It is let go when the last one leaves, or when what was launched has ended.
+    """
+
+    def __init__(self, mutex: DeviceMutex) -> None:
+        """The mutex is the caller's."""
+        self._mutex: DeviceMutex | None = mutex
+        self._lock = threading.Lock()
+        self._inside = 1
+
+    def join(self) -> None:
+        with self._lock:
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            last = self._inside == 0
+        if last:
+            self.done()
+
+    def done(self) -> None:
+        """The device is free, whoever is in. Idempotent."""
+        with self._lock:
+            mutex, self._mutex = self._mutex, None
+        if mutex is not None:
+            mutex.release()
+
+
 @contextmanager
-def on_device(doing: str) -> Iterator[None]:
-    """Around calls of a backend: out of memory is Exhausted, whatever else is unexpected is DeviceFault."""
+def on_device(doing: str, device: str = "") -> Iterator[None]:
+    """Around calls of a backend: out of memory is Exhausted, whatever else is unexpected is DeviceFault. Their messages
+    say what was being done, a fault's also on which device.
+    """
+    at = f"{doing} on device {device}" if device else doing
     try:
         yield
+    except DeviceFault as error:
+        raise DeviceFault(f"{at}: {error}") from error
     except CuzkdError:
         raise
     except MemoryError as error:
-        raise Exhausted(f"{doing}: out of device memory: {error}") from error
+        raise Exhausted(f"{doing}: out of memory: {error}") from error
     except Exception as error:
-        raise DeviceFault(f"{doing}: {error!r}") from error
+        raise DeviceFault(f"{at}: {error!r}") from error

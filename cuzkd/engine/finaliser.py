@@ -2,13 +2,14 @@
 none.
 
 result() blocks until the sums are there (on the CPU it is the work itself); then the vectors of
-an in-place backend go back, the device goes to the next partition, and the rest is a few milliseconds of host code:
+an in-place backend go back, the device goes to the next partition (with the first result of those that were launched
+together), and the rest is a few milliseconds of host code:
 fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
 
 A proof that does not verify may be the fault of the witness (a key without C cannot tell beforehand), of the
 key, or of the device. The partition is computed once more, from its file on; what then verifies was a counted
 retry. What fails again is answered, after the device has been asked for a proof whose outcome is known
-(canary.py): if that fails, too, it was the device.
+(canary.py): if that fails, too, it was the device. Who was launched with others is computed again alone.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Finaliser:
             good = self._groth16.verify(proving.vk, proof, partition.publics)
         if not good:
             partition.release()
+            partition.alone = True
             self._judge(partition, proving)
             return False
         phases = partition.phases
@@ -94,6 +96,7 @@ class Finaliser:
             h2d_bytes=partition.h2d_bytes,
             key_digest=partition.digest,
             attempts_inside=partition.attempts_inside,
+            launch_set=partition.launch_set,
         )
         partition.release()  # before it is told: whoever hears "done" may count on the memory
         self._reporter.done(message)
@@ -103,11 +106,13 @@ class Finaliser:
         if partition.run is None:
             raise RuntimeError("a result without a run")
         self._faults.at("result")
-        with on_device("result"):
+        with on_device("result", self._backend.device):
             sums = partition.run.result()
         sums = self._faults.sums(sums)
         partition.upload = partition.run = None
         partition.drop_vectors()  # before the device: its next holder gives up a slot, and vectors are counted
+        if partition.device is not None:
+            partition.device.done()
         partition.free("device")
         partition.spans += sums.spans
         partition.h2d_bytes += sums.h2d_bytes
@@ -153,6 +158,7 @@ class Finaliser:
             "mutex_wait_s": partition.mutex_wait_s,
             "h2d_bytes": partition.h2d_bytes,
             "attempts_inside": partition.attempts_inside,
+            "launch_set": partition.launch_set,
         }
         self._reporter.log("info", "gpu_timing", fields, device | counts)
         host = {f"{name}_s": phases.get(name, 0.0) for name in HOST_PHASES}

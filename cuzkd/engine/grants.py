@@ -2,17 +2,22 @@
 
 The front owns the one Budget of the machine. Here a reservation is a promise that it made: asked for with a
 request id, answered by the channel's reader, given back with a message. When this process dies the front
-takes everything back by itself, so nothing has to be returned on the way out.
+takes everything back by itself, so nothing has to be returned on the way out. A request that is given up is withdrawn:
+the same id again, with 0 bytes. If its grant is on the way all the same, it goes straight back.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
+import time
 from collections.abc import Callable
 
+from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import CuzkdError, Exhausted, Unavailable, from_code
+from cuzkd.errors import Cancelled, CuzkdError, Exhausted, Unavailable, from_code
+from cuzkd.memory.budget import RECHECK_S
 
 Send = Callable[[wire.FromProver], None]
 
@@ -55,20 +60,28 @@ class RemoteGrants:
     for long.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, faults: NoFaults | None = None) -> None:
         self._send = send
+        self._faults = faults or NoFaults()
         self._lock = threading.Lock()  # over the table; never held while sending
         self._ids = itertools.count(1)
         self._open: dict[int, _Request] = {}
         self._closed = False
 
-    def reserve(self, nbytes: int, what: str, timeout_s: float | None = None) -> RemoteReservation:
+    def reserve(
+        self,
+        nbytes: int,
+        what: str,
+        timeout_s: float | None = None,
+        give_up: Callable[[], bool] | None = None,
+    ) -> RemoteReservation:
         """Block until the front grants. timeout_s = 0: it answers at once, Exhausted instead of a place in
-        its queue.
+        its queue. give_up is asked now and then while waiting.
 
         Raises NeverFits when it is more than the whole budget, Unavailable once the channel is closed.
-        Other timeouts give up waiting with Exhausted; the grant is returned if it comes after all.
+        Other timeouts give up waiting with Exhausted, and give_up with Cancelled.
         """
+        self._faults.at("grant")
         request = _Request(nbytes, what)
         now = timeout_s == 0
         with self._lock:
@@ -81,14 +94,33 @@ class RemoteGrants:
                 grant_request=wire.GrantRequest(request_id=number, bytes=nbytes, what=what, now=now)
             )
         )
-        if not request.answered.wait(None if now else timeout_s):
+        why = self._wait(request, None if now else timeout_s, give_up)
+        if why is not None:
             with self._lock:
-                late = self._open.pop(number, None) is not None
-            if late:
-                raise Exhausted(f"{what} needs {nbytes} bytes: no grant within {timeout_s} s")
+                withdrawn = self._open.pop(number, None) is not None
+            if withdrawn:
+                self._send(wire.FromProver(grant_request=wire.GrantRequest(request_id=number, what=what)))
+                raise why
+            request.answered.wait()  # it comes at this very moment
         if request.error is not None:
             raise request.error
         return RemoteReservation(self._send, nbytes, what)
+
+    def _wait(
+        self, request: _Request, timeout_s: float | None, give_up: Callable[[], bool] | None
+    ) -> CuzkdError | None:
+        """None: answered. Else why it is not waited for any longer."""
+        began_s = time.monotonic()
+        while True:
+            left = math.inf if timeout_s is None else began_s + timeout_s - time.monotonic()
+            if request.answered.wait(None if left == math.inf and give_up is None else min(left, RECHECK_S)):
+                return None
+            if give_up is not None and give_up():
+                return Cancelled(f"{request.what} of {request.nbytes} bytes is not wanted any more")
+            if left <= RECHECK_S:
+                return Exhausted(
+                    f"{request.what} needs {request.nbytes} bytes: no grant within {timeout_s} s"
+                )
 
     def answer(self, grant: wire.Grant) -> None:
         """A Grant arrived. One that nobody waits for any more goes straight back."""

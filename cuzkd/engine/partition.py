@@ -19,9 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cuzkd.backend.protocol import U64, Run, Span, Upload, seconds_by_phase
+from cuzkd.engine.device import DeviceHold
 from cuzkd.engine.residency import ResidentKey
 from cuzkd.errors import Cancelled
 from cuzkd.memory.lease import Lease
+
+URGENT = 4  # of a partition's priority, engine.job.Priority.CRITICAL: from here on it has ways of its own
 
 
 @dataclass
@@ -38,8 +41,9 @@ class Vectors:
 
 @dataclass(eq=False)
 class Partition:
-    """What was offered, how far it is, and what it holds. Used by one thread at a time, but for
-    `cancelled`.
+    """What was offered, how far it is, and what it holds. Used by one thread at a time, but for `cancel`.
+
+    alone: it is not launched together with others, because that went wrong. launch_set: how many were, itself included.
     """
 
     id: str
@@ -51,6 +55,8 @@ class Partition:
     attempt: int = 1
 
     stage: str = "queued"
+    alone: bool = False
+    launch_set: int = 1
     attempts_inside: int = 0
     spans: list[Span] = field(default_factory=list)
     publics: list[int] = field(default_factory=list)
@@ -64,8 +70,26 @@ class Partition:
     vectors: Vectors | None = None
     upload: Upload | None = None
     run: Run | None = None
+    device: DeviceHold | None = None
     h2d_bytes: int = 0
     give_back: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    @property
+    def urgent(self) -> bool:
+        return self.priority >= URGENT
+
+    def cancel(self) -> None:
+        """Its owner wants no proof any more. From any thread; who waits or computes for it soon raises Cancelled."""
+        self.cancelled.set()
+        run = self.run
+        if run is not None:
+            run.cancel()
+
+    def launched(self, run: Run) -> None:
+        """It is on the device, or about to be computed."""
+        self.run = run
+        if self.cancelled.is_set():  # by somebody who may not have seen the run
+            run.cancel()
 
     def check(self) -> None:
         """Raise Cancelled if it was. Called at every boundary between stages."""
@@ -134,7 +158,7 @@ class Partition:
         """Give everything back, whatever is held. Raises the error of a lease that could not end, after all
         else.
         """
-        self.upload = self.run = self.resident = None
+        self.upload = self.run = self.resident = self.device = None
         try:
             self.drop_vectors()
         finally:
@@ -147,7 +171,7 @@ class Line:
 
     slots: how many may have left the line and not yet have freed their slot (None: no limit). Taking waits
     for both a partition and a slot, and chooses the partition only then: an urgent late-comer still goes
-    first.
+    first. Beside them there is one more slot, for an urgent one alone: it waits for none of the others.
     """
 
     def __init__(self, slots: int | None = None) -> None:
@@ -155,18 +179,18 @@ class Line:
         self._heap: list[tuple[int, int, int, Partition]] = []
         self._tie = itertools.count()
         self._slots = slots
+        self._extra = 1
         self._closed = False
 
     def put(self, partition: Partition) -> None:
         with self._changed:
             heapq.heappush(self._heap, (-partition.priority, partition.sequence, next(self._tie), partition))
-            self._changed.notify()
+            self._changed.notify_all()
 
     def take(self) -> Partition | None:
         """The first one, holding "slot" if there are slots; None when the line is closed."""
         with self._changed:
-            while not self._closed and (not self._heap or self._slots == 0):
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._closed or (self._heap and self._slots != 0))
             if self._closed:
                 return None
             partition = heapq.heappop(self._heap)[-1]
@@ -175,11 +199,46 @@ class Line:
                 partition.hold("slot", self._free_slot)
             return partition
 
+    def take_urgent(self) -> Partition | None:
+        """The first one as soon as it is urgent, holding the extra slot as its "slot"; None when the line is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self.urgent and self._extra))
+            if self._closed:
+                return None
+            partition = heapq.heappop(self._heap)[-1]
+            self._extra -= 1
+            partition.hold("slot", self._free_extra)
+            return partition
+
+    def take_now(self, chosen: Callable[[Partition], bool]) -> Partition | None:
+        """The first one that is chosen, or None if there is none now. For lines without slots."""
+        with self._changed:
+            found = min((item for item in self._heap if chosen(item[-1])), default=None)
+            return found[-1] if found is not None and self.remove(found[-1]) else None
+
+    def wait_for(self, chosen: Callable[[Partition], bool], timeout_s: float) -> bool:
+        """Until one that is chosen stands in line, or the line is closed; False when the time is up."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._closed or any(chosen(item[-1]) for item in self._heap), timeout_s
+            )
+
+    @property
+    def urgent(self) -> bool:
+        """Is its first one urgent?"""
+        with self._changed:
+            return bool(self._heap) and self._heap[0][-1].urgent
+
     def _free_slot(self) -> None:
         with self._changed:
             if self._slots is not None:
                 self._slots += 1
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def _free_extra(self) -> None:
+        with self._changed:
+            self._extra += 1
+            self._changed.notify_all()
 
     def remove(self, partition: Partition) -> bool:
         """Take one out of the middle. False: it is not here (any more)."""

@@ -31,6 +31,8 @@ def failure(error: BaseException, stage: str, say: Mapping[str, str] | None = No
     """What an error means for the partition in whose stage it was raised. say: for words that clients do
     not know.
     """
+    if isinstance(error, MemoryError):
+        error = Exhausted(f"out of host memory in stage {stage}: {error}")
     if not isinstance(error, CuzkdError):
         return Failure(CuzkdError.code, f"unexpected error in stage {stage}: {error!r}", False, False)
     message = str(error)

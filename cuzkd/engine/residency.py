@@ -1,9 +1,13 @@
 """Keys loaded in this prover: each once, kept until dropped, never closed under a partition that uses it.
 
+A key is loaded by a thread of its own. Who asked for it waits, and may stop waiting: the key then comes all the same,
+for the next one, unless its memory has not been granted and nobody else wants it.
+
 A key is charged to the host budget before it is read ("key", the bytes of its arrays), and read into memory of this
 process before the device is asked for, so that proofs go on meanwhile. Once a device has its own copy, the host's is
 let go but for what synthesis and assembly use, nearly all of it the constraint matrices, and the charge shrinks to
-that. Several partitions that need the same key load it once; the others wait. A circuit that was removed and added
+that. When the device has no room, keys that nobody uses give way. Several partitions that need the same key load it
+once. A circuit that was removed and added
 again under the same name has another digest: the old key is set aside when the new one is asked for, and closed
 when its last user is gone.
 
@@ -16,14 +20,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from cuzkd.backend.protocol import Backend, LoadedKey, SparseMatrix
 from cuzkd.engine.device import DeviceMutex, on_device
+from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.report import Reporter
-from cuzkd.errors import CuzkdError, InvalidKey, from_code
+from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, Exhausted, InvalidKey, NeverFits, from_code
 from cuzkd.groth16.keys import KeyHead
-from cuzkd.memory.budget import Grants, Reserved
+from cuzkd.memory.budget import RECHECK_S, Grants, Reserved
 
 
 class Openable(Protocol):
@@ -80,12 +87,20 @@ class ResidentKey:
 
 
 class _Loading:
-    """A key on its way: whoever comes second waits here for the first one's outcome."""
+    """A key on its way, and how many wait for it. When it is done it has a key, which counts each of them as a user; or
+    an error; or neither, when nobody wanted it at some moment.
+    """
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
+        self.waiting = 0
         self.done = threading.Event()
+        self.key: ResidentKey | None = None
         self.error: CuzkdError | None = None
+
+
+def _thread(name: str, work: Callable[[], object]) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Residency:
@@ -96,12 +111,21 @@ class Residency:
         mutex: DeviceMutex,
         grants: Grants,
         reporter: Reporter,
+        faults: NoFaults | None = None,
+        selftest: Callable[[str], None] = lambda curve: None,
+        start: Callable[[str, Callable[[], object]], object] = _thread,
     ) -> None:
+        """selftest(curve): called with the mutex held, before a key of it goes to the device; raises DeviceFault.
+        start(name, work): a thread; what work raises is a fault of the device that nobody waited for.
+        """
         self._open_circuit = open_circuit
         self._backend = backend
         self._mutex = mutex
         self._grants = grants
         self._reporter = reporter
+        self._faults = faults or NoFaults()
+        self._selftest = selftest
+        self._start = start
         self._lock = threading.Lock()
         self._telling = (
             threading.Lock()
@@ -115,8 +139,8 @@ class Residency:
         with self._lock:
             return sum(key.resident_bytes for key in [*self._keys.values(), *self._set_aside])
 
-    def use(self, circuit: str, digest: str = "") -> ResidentKey:
-        """The key, loaded if need be; `done_with` ends the use. Blocks.
+    def use(self, circuit: str, digest: str = "", check: Callable[[], None] = lambda: None) -> ResidentKey:
+        """The key, loaded if need be; `done_with` ends the use. Blocks; check is called now and then, and may raise.
 
         Raises InvalidKey when the installed circuit has not this digest (any, if empty), and what opening and
         loading raise: NotFound, NeverFits, Exhausted, DeviceFault.
@@ -131,12 +155,30 @@ class Residency:
                 mine = loading is None
                 if loading is None:
                     loading = self._loading[circuit] = _Loading(digest)
+                loading.waiting += 1
             if mine:
-                self._load(circuit, digest, loading)
-            else:
-                loading.done.wait()
+                self._start("key", partial(self._load, circuit, loading))
+            key = self._outcome(loading, check)
+            if key is not None and digest in ("", key.digest):
+                return key
+            if key is not None:
+                self.done_with(key)
             if loading.error is not None and loading.digest == digest:
                 raise from_code(loading.error.code, str(loading.error))
+
+    def _outcome(self, loading: _Loading, check: Callable[[], None]) -> ResidentKey | None:
+        """Wait for it. The key, if there is one, counts the caller as a user."""
+        try:
+            while not loading.done.wait(RECHECK_S):
+                check()
+        except BaseException:
+            with self._lock:
+                loading.waiting -= 1
+                key = loading.key
+            if key is not None:  # it came at the same moment
+                self.done_with(key)
+            raise
+        return loading.key
 
     def done_with(self, key: ResidentKey) -> None:
         with self._lock:
@@ -155,11 +197,22 @@ class Residency:
         else:
             key.closed.wait()
 
-    def _set_aside_if(self, circuit: str, chosen: Callable[[str], bool]) -> ResidentKey | None:
-        """Take a key whose digest is chosen out of the table; it is closed now, or by its last user."""
+    def evict_idle(self, but: str = "") -> None:
+        """Let go of all keys that nobody uses, except this circuit's."""
+        with self._lock:
+            idle = [key for key in self._keys.values() if not key.users and key.circuit != but]
+        for key in idle:
+            self._set_aside_if(key.circuit, lambda known: True, idle=True)
+
+    def _set_aside_if(
+        self, circuit: str, chosen: Callable[[str], bool], idle: bool = False
+    ) -> ResidentKey | None:
+        """Take a key whose digest is chosen out of the table, one without users where it is to be idle; it is closed
+        now, or by its last user.
+        """
         with self._lock:
             key = self._keys.get(circuit)
-            if key is None or not chosen(key.digest):
+            if key is None or not chosen(key.digest) or (idle and key.users):
                 return None
             del self._keys[circuit]
             self._set_aside.append(key)
@@ -190,29 +243,38 @@ class Residency:
                 was_loaded=was_loaded,
             )
 
-    def _load(self, circuit: str, digest: str, loading: _Loading) -> None:
+    def _load(self, circuit: str, loading: _Loading) -> None:
+        """In a thread of its own, whatever comes of it."""
+        key: ResidentKey | None = None
         error: CuzkdError | None = None
         try:
-            key = self._loaded(circuit, digest)
-            with self._lock:
-                self._keys[circuit] = key
-        except CuzkdError as raised:
-            error = from_code(
-                raised.code, str(raised)
-            )  # without its frames, which hold the key that was being read
+            key = self._loaded(circuit, loading)
+        except Cancelled:
+            pass  # nobody wanted it
+        except CuzkdError as raised:  # without its frames, which hold the key that was being read
+            error = from_code(raised.code, str(raised))
+        except MemoryError as raised:
+            error = Exhausted(f"loading circuit {circuit}: out of host memory: {raised}")
         except Exception as raised:
             error = CuzkdError(f"loading circuit {circuit}: {raised!r}")
         with self._lock:
             del self._loading[circuit]
+            wanted = loading.waiting > 0
+            if key is not None:
+                key.users = loading.waiting
+                self._keys[circuit] = loading.key = key
         if error is None:
             self._tell(circuit)
         else:
-            self._reporter.circuit(circuit, loaded=False, digest=digest, error=error)
+            self._reporter.circuit(circuit, loaded=False, digest=loading.digest, error=error)
         loading.error = error
         loading.done.set()
+        if isinstance(error, DeviceFault) and not wanted:
+            raise error
 
-    def _loaded(self, circuit: str, digest: str) -> ResidentKey:
-        began = time.monotonic()
+    def _loaded(self, circuit: str, loading: _Loading) -> ResidentKey:
+        began, digest = time.monotonic(), loading.digest
+        self._faults.at("key")
         opened = self._open_circuit(circuit)
         if digest not in ("", opened.digest):
             raise InvalidKey(
@@ -220,11 +282,12 @@ class Residency:
             )
         self._set_aside_if(circuit, lambda known: known != opened.digest)
         installed, points = opened.digest, opened.point_bytes
-        reservation = self._grants.reserve(opened.head_bytes + points, "key")
+        reservation = self._grants.reserve(
+            opened.head_bytes + points, "key", give_up=lambda: not loading.waiting
+        )
         try:
             proving = opened.key
-            with self._mutex.held(), on_device("loading a key"):  # the mutex orders keys too
-                loaded = opened.load_on(self._backend)
+            loaded = self._on_device(circuit, opened, proving)
         except BaseException:
             reservation.release()
             raise
@@ -233,6 +296,33 @@ class Residency:
             del opened
             reservation.shrink(reservation.nbytes - points)
         return ResidentKey(circuit, installed, proving, loaded, reservation, time.monotonic() - began)
+
+    def _on_device(self, circuit: str, opened: Openable, proving: KeyHead) -> LoadedKey:
+        """Raises Exhausted, or NeverFits, with both numbers when the device has no room for it."""
+        with suppress(Exhausted):
+            return self._try(opened, proving)
+        self.evict_idle()
+        with on_device("giving memory back", self._backend.device):
+            self._backend.trim()
+        try:
+            return self._try(opened, proving)
+        except Exhausted as error:
+            vram, need = self._backend.vram(), proving.arrays.points_bytes
+            if not vram.total_bytes:
+                raise
+            kind = NeverFits if need > vram.total_bytes else Exhausted
+            raise kind(
+                f"circuit {circuit}: its key takes {need} bytes of device memory; {vram.free_bytes} of "
+                f"{vram.total_bytes} bytes are free, and no other key is idle ({error})"
+            ) from None
+
+    def _try(self, opened: Openable, proving: KeyHead) -> LoadedKey:
+        with (
+            self._mutex.held(),
+            on_device("loading a key", self._backend.device),
+        ):  # the mutex orders keys too
+            self._selftest(proving.arrays.curve)
+            return opened.load_on(self._backend)
 
 
 def constraint_bytes(proving: KeyHead) -> int:

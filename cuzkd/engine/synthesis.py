@@ -83,7 +83,7 @@ class Synthesis:
         partition.stage = "synthesising"
         self._reporter.stage(partition.id, partition.stage)
         with partition.timed("key_load"):
-            key = self._residency.use(partition.circuit, partition.digest)
+            key = self._residency.use(partition.circuit, partition.digest, partition.check)
         partition.resident = key
         partition.hold("key", lambda: self._residency.done_with(key))
         self._faults.at("witness")
@@ -118,6 +118,7 @@ class Synthesis:
         vectors = 0 if not self._transfer.columns else 3 if with_c else 2
         sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * vectors]
         self._need(partition.digest, sum(map(round_to_pages, sizes)))
+        self._faults.at("lease")
         with partition.timed("pin"):
             self.lease(partition, sizes)
 
@@ -126,7 +127,7 @@ class Synthesis:
     def lease(self, partition: Partition, sizes: Sequence[int]) -> None:
         """Give the partition its leases, of so many bytes: for z, a, b, c, as far as they are made."""
         partition.leases = self._pool.lease_all(
-            sizes, owner=partition.digest, give_up=partition.cancelled.is_set
+            sizes, owner=partition.digest, give_up=partition.cancelled.is_set, urgent=partition.urgent
         )
 
     def vec(self, partition: Partition, number: int, rows: int) -> PinnedVec:

@@ -55,7 +55,7 @@ class ZeroCopy:
 def copy_up(backend: Backend, partition: Partition, vectors: Vectors | None = None) -> None:
     """Copy these vectors (the partition's own by default), and wait for them to land."""
     vectors = vectors or partition.made
-    with on_device("upload"):
+    with on_device("upload", backend.device):
         upload = backend.upload(partition.key.loaded, vectors.a, vectors.b, vectors.c, vectors.z)
         partition.upload = upload
         upload.wait()

@@ -1,8 +1,10 @@
 """The threads of a prover process, and the lines between them.
 
-The reader, `max_parallel_synthesis` threads of synthesis, one GPU scheduler, two finalisers, a heartbeat.
+The reader, `max_parallel_synthesis` threads of synthesis and one more for urgent partitions, one GPU scheduler, two
+finalisers, a heartbeat, one that asks the device for its memory.
 Partitions travel through lines ordered by (priority, sequence); every one that was offered is answered by
-exactly one PartitionDone or PartitionFailed. What goes wrong with one partition is that partition's answer.
+exactly one PartitionDone or PartitionFailed. What goes wrong with one partition is that partition's answer; where
+memory was short, what is kept for reuse is given back before it is told, so that the next attempt finds more.
 What goes wrong outside of one, or with the device, ends the process: Fatal, and a non-zero exit; the
 supervisor starts another.
 
@@ -19,26 +21,27 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cuzkd.backend.protocol import Backend
+from cuzkd.backend.protocol import Backend, Vram
 from cuzkd.engine import faults as fault_plans
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.finaliser import Finaliser, Groth16
-from cuzkd.engine.gpu_scheduler import GpuScheduler
+from cuzkd.engine.gpu_scheduler import GpuScheduler, Sets, Surroundings
 from cuzkd.engine.grants import RemoteGrants
 from cuzkd.engine.partition import Line, Partition
 from cuzkd.engine.report import Failure, Reporter, failure
-from cuzkd.engine.residency import Openable, Residency
+from cuzkd.engine.residency import Openable, Residency, ResidentKey
 from cuzkd.engine.synthesis import Host, Synthesis
 from cuzkd.engine.transfer import Transfer, ZeroCopy
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, InvalidKey
+from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, Exhausted, InvalidKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PinnedPool
-from cuzkd.memory.upstream import Upstream
+from cuzkd.memory.upstream import Slab, Upstream
 
 HEARTBEAT_S = 1.0
 FINALISERS = 2
+EVERYTHING = 1 << 62  # bytes
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,27 @@ class Parts:
     order: Callable[[str], int]
     hints: CapacityHints  # bytes of leases by circuit digest
     canary: Callable[[str], bool]  # by curve: is the device right? Called with the mutex held
-    # By curve: raises DeviceFault where the device is not right. Called with the mutex held whenever a key is loaded: for
-    # a curve that has been asked about before, it returns at once.
+    # By curve: raises DeviceFault where the device is not right. Called with the mutex held whenever a key is loaded;
+    # for a curve that has been asked about before, it returns at once.
     selftest: Callable[[str], None] = lambda curve: None
     selftest_s: float = 0.0  # that tests before this process was ready took
     vram_total_bytes: int = 0
     transfer: Transfer | None = None  # zero-copy, unless a bench wants to compare
     synthesis: Callable[..., Synthesis] = Synthesis
     observe: Callable[[Partition], None] = lambda partition: None  # told of each partition that was proved
+
+
+class _Slabs:
+    """An upstream with a point where faults are planned."""
+
+    def __init__(self, upstream: Upstream, faults: fault_plans.NoFaults) -> None:
+        self.name = upstream.name
+        self._upstream = upstream
+        self._faults = faults
+
+    def make(self, nbytes: int) -> Slab:
+        self._faults.at("slab")
+        return self._upstream.make(nbytes)
 
 
 class Workers:
@@ -79,29 +95,41 @@ class Workers:
         self._leave = leave
         self._stopping = threading.Event()
         self._reporter = Reporter(self._send)
-        self._grants = RemoteGrants(self._send)
-        self._mutex = DeviceMutex()
-        self.pool = PinnedPool(parts.upstream, self._grants, config.slab_bytes, config.wipe)
-        self._residency = Residency(
-            parts.open_circuit, parts.backend, self._mutex, self._grants, self._reporter
-        )
         plan = fault_plans.load(config.fault)
+        self._grants = RemoteGrants(self._send, plan)
+        self._mutex = DeviceMutex()
+        self.pool = PinnedPool(_Slabs(parts.upstream, plan), self._grants, config.slab_bytes, config.wipe)
+        self._residency = Residency(
+            parts.open_circuit,
+            parts.backend,
+            self._mutex,
+            self._grants,
+            self._reporter,
+            plan,
+            parts.selftest,
+            self._start,
+        )
+        self._todo = Line(slots=max(1, config.ready_target))
+        self._ready = Line()
+        self._launched: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
         transfer = parts.transfer or ZeroCopy(parts.backend)
         regime = "in-place" if parts.backend.in_place else transfer.name
         self._synthesis = parts.synthesis(
             parts.backend, parts.host, self._residency, self.pool, transfer, self._reporter, plan, self._need
         )
-        self._scheduler = GpuScheduler(parts.backend, self._mutex, transfer, self._reporter, plan)
+        around = Surroundings(self._ready, self._guarded, self._under_way, self._todo.put)
+        sets = Sets(config.launch_set, config.launch_wait_s)
+        self._scheduler = GpuScheduler(
+            parts.backend, self._mutex, transfer, self._reporter, plan, around, sets
+        )
         self._finaliser = Finaliser(
             parts.backend, parts.groth16, parts.order, regime, self._device_is_right, self._reporter, plan
         )
-        self._todo = Line(slots=max(1, config.ready_target))
-        self._ready = Line()
-        self._launched: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # over the three below
+        self._lock = threading.Lock()  # over the four below
         self._partitions: dict[str, Partition] = {}
         self._prewarmed: set[int] = set()
         self._h2d_bytes_total = 0
+        self._vram = Vram()
 
     # -- the reader --
 
@@ -112,12 +140,16 @@ class Workers:
         if self._config.prewarm and largest:
             self.pool.prewarm(largest, self._config.ready_target + 1)
         self._threads = [
-            self._start(f"synthesis-{n}", self._synthesise)
+            self._start(f"synthesis-{n}", lambda: self._synthesise(self._todo.take))
             for n in range(max(1, self._config.max_parallel_synthesis))
         ]
+        self._threads.append(
+            self._start("synthesis-urgent", lambda: self._synthesise(self._todo.take_urgent))
+        )
         self._threads.append(self._start("gpu-scheduler", self._schedule))
         self._threads += [self._start(f"finaliser-{n}", self._finalise) for n in range(FINALISERS)]
         self._threads.append(self._start("heartbeat", self._beat))
+        self._threads.append(self._start("device-memory", self._watch_memory))
         self._reporter.ready(
             wire.Ready(
                 pid=os.getpid(),
@@ -172,23 +204,28 @@ class Workers:
             partition = self._partitions.get(partition_id)
         if partition is None:
             return
-        partition.cancelled.set()
+        partition.cancel()
         if self._todo.remove(partition) or self._ready.remove(partition):
             self._end(partition, failure(Cancelled("cancelled at its owner's wish"), partition.stage))
 
     # -- the stages: each thread a loop over its line, each partition on its own --
 
-    def _synthesise(self) -> None:
-        while (partition := self._todo.take()) is not None:
+    def _synthesise(self, take: Callable[[], Partition | None]) -> None:
+        while (partition := take()) is not None:
             if self._guarded(partition, self._synthesis.run):
                 self._ready.put(partition)
                 if partition.cancelled.is_set():  # the cancel may have come before it stood in line
                     self._cancel(partition.id)
 
     def _schedule(self) -> None:
-        while (partition := self._ready.take()) is not None:
-            if self._guarded(partition, self._scheduler.run):
+        while (first := self._ready.take()) is not None:
+            for partition in self._scheduler.run(first):
                 self._launched.put(partition)
+
+    def _under_way(self, key: ResidentKey) -> bool:
+        with self._lock:
+            partitions = list(self._partitions.values())
+        return any(p.stage == "synthesising" and p.resident is key for p in partitions)
 
     def _finalise(self) -> None:
         while (partition := self._launched.get()) is not None:
@@ -210,7 +247,7 @@ class Workers:
             self._todo.put(partition)
 
     def _device_is_right(self, curve: str) -> bool:
-        with self._mutex.held(), on_device("canary"):
+        with self._mutex.held(), on_device("canary", self._parts.backend.device):
             return self._parts.canary(curve)
 
     def _guarded(self, partition: Partition, stage: Callable[[Partition], object]) -> bool:
@@ -227,9 +264,10 @@ class Workers:
             )  # arrays in the frames would keep its leases from ending
         if why is None:
             return True
+        stage_name = partition.stage
         self._end(partition, why)
         if why.fatal:
-            self._die(why.code, why.message)
+            self._die(why.code, why.message, stage_name)
         return False
 
     def _end(self, partition: Partition, why: Failure) -> None:
@@ -239,8 +277,21 @@ class Workers:
             CuzkdError
         ) as error:  # a lease that could not end is out of use; the partition has its answer anyway
             self._reporter.log("error", error.code, {"partition_id": partition.id, "message": str(error)}, {})
+        if why.code == Exhausted.code:
+            self._make_room(partition)
         self._forget(partition)
         self._reporter.failed(partition.id, partition.stage, why)
+
+    def _make_room(self, partition: Partition) -> None:
+        """Memory was short: what is kept for reuse goes back, and keys that nobody uses if it was the device's."""
+        try:
+            self.pool.trim(EVERYTHING)
+            if partition.stage in ("ready", "proving"):
+                self._residency.evict_idle(but=partition.circuit)
+            with on_device("giving memory back", self._parts.backend.device):
+                self._parts.backend.trim()
+        except CuzkdError as error:
+            self._reporter.log("error", error.code, {"partition_id": partition.id, "message": str(error)}, {})
 
     def _forget(self, partition: Partition) -> None:
         with self._lock:
@@ -253,7 +304,7 @@ class Workers:
         try:
             key = self._residency.use(wanted.circuit, wanted.digest)
         except DeviceFault as error:
-            return self._die(error.code, str(error))
+            return self._die(error.code, str(error), "key")
         except CuzkdError:  # reported by the table
             return None
         return self._residency.done_with(key)
@@ -283,17 +334,29 @@ class Workers:
         def supervised() -> None:
             try:
                 work()
+            except DeviceFault as error:
+                self._die(error.code, str(error), name)
             except Exception as error:  # outside of any partition: a bug of ours, and no state to be trusted
-                self._die(CuzkdError.code, f"thread {name} ended: {error!r}")
+                self._die(CuzkdError.code, f"thread {name} ended: {error!r}", name)
 
         thread = threading.Thread(target=supervised, name=name, daemon=True)
         thread.start()
         return thread
 
-    def _die(self, code: str, message: str) -> None:
+    def _die(self, code: str, message: str, stage: str) -> None:
+        device = self._parts.backend.device if code == DeviceFault.code else ""
         if not self._stopping.is_set():
-            self._reporter.fatal(code, message)
+            self._reporter.fatal(code, message, stage, device)
         self._leave(1)
+
+    def _watch_memory(self) -> None:
+        """The heart must go on beating while a driver takes its time."""
+        while not self._stopping.is_set():
+            with on_device("asking for device memory", self._parts.backend.device):
+                vram = self._parts.backend.vram()
+            with self._lock:
+                self._vram = vram
+            self._stopping.wait(HEARTBEAT_S)
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_S):
@@ -304,7 +367,7 @@ class Workers:
         resident = self._residency.resident_bytes
         with self._lock:
             stages = [partition.stage for partition in self._partitions.values()]
-            moved = self._h2d_bytes_total
+            moved, vram = self._h2d_bytes_total, self._vram
         return wire.Heartbeat(
             pinned_slab_bytes=stats.slab_bytes,
             pinned_leased_bytes=stats.leased_bytes,
@@ -312,7 +375,9 @@ class Workers:
             slabs_made=stats.slabs_made,
             slabs_made_on_job_path=stats.slabs_made_on_job_path,
             h2d_bytes_total=moved,
-            vram_used_bytes=0 if self._parts.backend.in_place else resident,
+            vram_used_bytes=vram.used_bytes,
+            vram_free_bytes=vram.free_bytes,
+            pinned_lost_bytes=stats.quarantined_bytes,
             synthesising=stages.count("synthesising"),
             ready=stages.count("ready"),
             device_busy=self._mutex.busy,

@@ -17,12 +17,15 @@ idempotent.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from cuzkd.errors import Exhausted, NeverFits
+from cuzkd.errors import Cancelled, Exhausted, NeverFits
+
+RECHECK_S = 0.25  # whoever waits asks so often whether it is still wanted
 
 
 class Reserved(Protocol):
@@ -39,9 +42,15 @@ class Reserved(Protocol):
 class Grants(Protocol):
     """Where a pool asks before it makes memory: a Budget, or the prover's side of a remote one."""
 
-    def reserve(self, nbytes: int, what: str, timeout_s: float | None = None) -> Reserved:
+    def reserve(
+        self,
+        nbytes: int,
+        what: str,
+        timeout_s: float | None = None,
+        give_up: Callable[[], bool] | None = None,
+    ) -> Reserved:
         """Block until granted; timeout_s = 0 means now or `Exhausted`. `NeverFits` when it is more than
-        there is.
+        there is. give_up is asked now and then while waiting: `Cancelled`.
         """
 
 
@@ -135,10 +144,17 @@ class Budget:
         _call(served)
         return ticket
 
-    def reserve(self, nbytes: int, what: str, timeout_s: float | None = None) -> Reservation:
-        """Block until nbytes are ours. timeout_s = 0: now or never.
+    def reserve(
+        self,
+        nbytes: int,
+        what: str,
+        timeout_s: float | None = None,
+        give_up: Callable[[], bool] | None = None,
+    ) -> Reservation:
+        """Block until nbytes are ours. timeout_s = 0: now or never. give_up is asked now and then while waiting.
 
-        Raises NeverFits at once when nbytes is more than the whole budget, Exhausted when the time is up.
+        Raises NeverFits at once when nbytes is more than the whole budget, Exhausted when the time is up, Cancelled on
+        give_up.
         """
         got: list[Reservation] = []
         arrived = threading.Event()
@@ -148,8 +164,16 @@ class Budget:
             arrived.set()
 
         ticket = self.request(nbytes, what, granted)
-        if not arrived.wait(timeout_s):
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        given_up = False
+        while not given_up and (until is None or time.monotonic() < until) and not arrived.is_set():
+            left = RECHECK_S if until is None else until - time.monotonic()
+            arrived.wait(min(left, RECHECK_S))
+            given_up = give_up is not None and give_up()
+        if not arrived.is_set():
             if ticket.cancel():
+                if given_up:
+                    raise Cancelled(f"{what} of {nbytes} bytes is not wanted any more")
                 raise Exhausted(
                     f"{what} needs {nbytes} bytes; {self.limit_bytes - self._used} of {self.limit_bytes} "
                     f"bytes of the {self.name} budget are free and {len(self._queue)} other requests wait"

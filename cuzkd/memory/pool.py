@@ -34,14 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.errors import Cancelled, CuzkdError, Exhausted, LeaseRevoked, NeverFits, Unavailable
-from cuzkd.memory.budget import Grants, Reserved
+from cuzkd.memory.budget import RECHECK_S, Grants, Reserved
 from cuzkd.memory.lease import Lease
 from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, give_back
 from cuzkd.memory.upstream import Upstream, round_to_pages
-
-_RECHECK_S = (
-    0.25  # while a request waits: for its caller's change of mind, and for quarantined ranges coming back
-)
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,9 @@ class PoolStats:
 
 
 class _Waiter:
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], urgent: bool) -> None:
         self.sizes = sizes
+        self.urgent = urgent
         self.ranges: list[Range] | None = None
         self.error: CuzkdError | None = None
 
@@ -114,20 +111,23 @@ class PinnedPool:
         timeout_s: float | None = None,
         owner: str = "",
         give_up: Callable[[], bool] = lambda: False,
+        urgent: bool = False,
     ) -> list[Lease]:
         """All of the sizes (bytes) or none, first come first served; blocks until there is room.
 
-        owner: whose data will be in them (a circuit digest). give_up is asked now and then while waiting.
+        owner: whose data will be in them (a circuit digest). give_up is asked now and then while waiting. urgent: it
+        stands before all that are not.
         The contents are zeros or what the same owner left. Raises Exhausted when timeout_s is over or
         memory cannot be made, NeverFits when it is more than the grants can ever give, Cancelled on
         give_up, Unavailable once closed.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        waiter = _Waiter(sizes)
+        waiter = _Waiter(sizes, urgent)
         with self._changed:
             if self._closed:
                 raise Unavailable("the memory pool is closed")
-            self._waiters.append(waiter)
+            before = sum(other.urgent for other in self._waiters) if urgent else len(self._waiters)
+            self._waiters.insert(before, waiter)
         while self._wait(waiter, deadline, give_up):
             # The thread that makes slabs is itself waiting for a grant, perhaps for the very bytes that lie
             # idle here.
@@ -151,7 +151,7 @@ class PinnedPool:
             self._serve()
             while not waiter.answered:
                 self._wake_grower()
-                left = _RECHECK_S if deadline is None else deadline - time.monotonic()
+                left = RECHECK_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     waiter.error = Exhausted(
                         f"no room for a lease of {sum(waiter.sizes)} bytes in time "
@@ -164,7 +164,8 @@ class PinnedPool:
                 ):
                     return True
                 else:
-                    self._changed.wait(min(left, _RECHECK_S))
+                    # Now and then for its caller's change of mind, and for quarantined ranges that came back.
+                    self._changed.wait(min(left, RECHECK_S))
                     self._serve()
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -265,10 +266,10 @@ class PinnedPool:
                 self._make_ahead(ahead)
             elif waiter is not None and missing:
                 try:
-                    self._make_for(missing)
+                    self._make_for(waiter, missing)
                 except Exception as error:  # the waiting request's answer, not this thread's end
                     with self._changed:
-                        waiter.error = error if isinstance(error, CuzkdError) else CuzkdError(repr(error))
+                        waiter.error = _told(error)
                         if waiter in self._waiters:
                             self._waiters.remove(waiter)
                         self._serve()
@@ -281,7 +282,7 @@ class PinnedPool:
                 if self._prewarm:
                     self._prewarm.popleft()
 
-    def _make_for(self, missing: int) -> None:
+    def _make_for(self, waiter: _Waiter, missing: int) -> None:
         preferred = round_to_pages(max(self._slab_bytes, missing))
         try:
             return self._make(self._grants.reserve(preferred, "slab", 0), on_job_path=True)
@@ -291,16 +292,23 @@ class PinnedPool:
             self.trim(preferred)
         with self._changed:
             self._serve()
-            if self._closed or not self._waiters:
+            if self._closed or not self._waiters or self._waiters[0] is not waiter:
                 return None
             missing = self._try(self._waiters[0].sizes)[1]
             self._asking = True
             self._changed.notify_all()
         try:
-            reservation = self._grants.reserve(missing, "slab", None)
+            reservation = self._grants.reserve(missing, "slab", None, lambda: self._is_over(waiter))
+        except Cancelled:
+            return None  # who is first now may want less, or nothing
         finally:
             self._asking = False
         return self._make(reservation, on_job_path=True)
+
+    def _is_over(self, waiter: _Waiter) -> bool:
+        """Is another one first by now, or nobody?"""
+        with self._changed:
+            return not self._waiters or self._waiters[0] is not waiter
 
     def _make(self, reservation: Reserved, on_job_path: bool) -> None:
         with self._changed:
@@ -379,6 +387,13 @@ class PinnedPool:
                 waiting=len(self._waiters),
                 prewarming=len(self._prewarm),
             )
+
+
+def _told(error: Exception) -> CuzkdError:
+    """What a waiting request is told of what went wrong with a slab for it."""
+    if isinstance(error, MemoryError):
+        return Exhausted(f"no memory for a slab: {error}")
+    return error if isinstance(error, CuzkdError) else CuzkdError(repr(error))
 
 
 def _size(arena: Arena) -> int:

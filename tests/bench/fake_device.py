@@ -73,6 +73,9 @@ class FakeRun:
         self._upload = upload
         self._run = cpu.CpuRun(cpu.CpuUpload(upload.key, *upload.vectors))
 
+    def cancel(self):
+        self._run.cancel()
+
     def result(self):
         sums = self._run.result()
         return replace(sums, spans=[self._upload.span, *sums.spans], h2d_bytes=self._upload.nbytes)

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix
+from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix, Vram
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.residency import constraint_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import NotFound
+from cuzkd.errors import Cancelled, NotFound
 from cuzkd.formats import wtns
 from cuzkd.groth16.keys import Proof
 from cuzkd.memory.hints import CapacityHints
@@ -121,7 +121,10 @@ class PlainHost:
 
 
 class ScriptedBackend:
-    """Computes nothing; takes its time, and can be held. `result_gate`: results wait for it."""
+    """Computes nothing; takes its time, and can be held. `result_gate`: results wait for it.
+
+    sets: how many were launched at a time. full: how often memory of the device does not suffice, by what is done.
+    """
 
     name, device, device_name = "scripted", "scripted-0", "a fake"
 
@@ -130,6 +133,9 @@ class ScriptedBackend:
         self.result_gate = threading.Event()
         self.result_gate.set()
         self.launched = []
+        self.sets = []
+        self.full = {}
+        self.trims = 0
         self.loads = 0
         self.running = 0
         self.most_running = 0
@@ -137,7 +143,19 @@ class ScriptedBackend:
     def vector_rows(self, key):
         return key.domain if self.in_place else key.n_rows
 
+    def vram(self):
+        return Vram() if self.in_place else Vram(free_bytes=1 << 20, total_bytes=1 << 30)
+
+    def trim(self):
+        self.trims += 1
+
+    def fill(self, doing):
+        if self.full.get(doing):
+            self.full[doing] -= 1
+            raise MemoryError(f"no room for {doing}")
+
     def load_key(self, key):
+        self.fill("key")
         self.loads += 1
         return SimpleNamespace(arrays=key, resident_bytes=key.h_g1.nbytes, close=lambda: None)
 
@@ -147,18 +165,23 @@ class ScriptedBackend:
         for vector in (a, b, c) if self.in_place else (a, b):
             assert vector.shape == (rows, 4)
         assert not a[3:].any() and not b[3:].any()
+        self.fill("upload")
         kept = z if self.in_place else z.copy()
         return SimpleNamespace(z=kept, a=a if self.in_place else None, wait=lambda: None)
 
     def launch(self, upload):
-        self.launched.append(ints(upload.z[1][None])[0])
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        return SimpleNamespace(result=lambda: self._result(upload))
+        self.fill("launch")
+        self.sets.append(1)
+        return ScriptedRun(self, upload)
 
-    def _result(self, upload):
-        self.result_gate.wait(20)
-        self.running -= 1
+    def launch_batch(self, uploads):
+        assert not self.in_place and len(uploads) > 1
+        self.fill("batch")
+        self.sets.append(len(uploads))
+        return [ScriptedRun(self, upload) for upload in uploads]
+
+    def result(self, upload):
+        self.fill("result")
         point = np.zeros((2, 4), np.uint64)
         a = point.copy()
         a[0] = upload.z[1]
@@ -168,6 +191,28 @@ class ScriptedBackend:
         moved = 0 if self.in_place else 96
         spans = [Span("ntt_h", "compute", 0.0, 0.001), Span("msm_h", "compute", 0.001, 0.002)]
         return MsmSums(a, point, twice, point, point, spans, h2d_bytes=moved)
+
+
+class ScriptedRun:
+    """Counts as running until it has a result or is cancelled."""
+
+    def __init__(self, backend, upload):
+        self._backend, self._upload = backend, upload
+        self._cancelled = threading.Event()
+        backend.launched.append(ints(upload.z[1][None])[0])
+        backend.running += 1
+        backend.most_running = max(backend.most_running, backend.running)
+
+    def cancel(self):
+        self._cancelled.set()
+
+    def result(self):
+        while not self._backend.result_gate.wait(0.005) and not self._cancelled.is_set():
+            pass
+        self._backend.running -= 1
+        if self._cancelled.is_set():
+            raise Cancelled("cancelled on the device")
+        return self._backend.result(self._upload)
 
 
 class PlainGroth16:
