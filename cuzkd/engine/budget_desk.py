@@ -10,8 +10,8 @@ returns all of them at once and takes its requests out of the queue. What the fr
 working intake processes) stands in the same queue (`reserve_async`). A request that has to wait is reported, so
 that provers can be asked to shrink what they hold idle.
 
-Life of a grant. GrantRequest -> place in the queue -> Grant -> GrantReturn in pieces of any size, or the
-account's end.
+Life of a grant. GrantRequest -> place in the queue (-> withdrawn) -> Grant -> GrantReturn in pieces of any size, or
+the account's end.
 """
 
 from __future__ import annotations
@@ -142,9 +142,17 @@ class BudgetDesk:
         self._accounts[prover] = _Account()
 
     def ask(self, prover: str, request: wire.GrantRequest, answer: Answer) -> None:
-        """answer(Grant) is called once, now or later, unless the account is closed first."""
+        """answer(Grant) is called once, now or later, unless the account is closed or the request withdrawn first: that
+        is the same id again, with 0 bytes. One that was granted meanwhile is the prover's to return.
+        """
         account = self._accounts[prover]
         number, nbytes = request.request_id, request.bytes
+        if not nbytes and (withdrawn := account.waiting.pop(number, None)):
+            withdrawn.cancel()
+            return
+        if not nbytes:  # takes nothing, so waits for nothing
+            answer(wire.Grant(request_id=number))
+            return
         try:
             if request.now:
                 account.grants.append(self.budget.reserve(nbytes, request.what, timeout_s=0))

@@ -10,8 +10,11 @@ from engine.front import manifest
 
 from cuzkd.circuits.manifest import SectionEntry
 from cuzkd.engine.budget_desk import BudgetDesk, auto_limit, need_bytes
+from cuzkd.engine.estimates import Estimates
 from cuzkd.engine.fleet import Fleet
+from cuzkd.engine.health import Health, Rules
 from cuzkd.engine.job import Priority, Ticket
+from cuzkd.engine.patience import Patience
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, NeverFits
 
@@ -66,6 +69,21 @@ def test_now_or_never_or_later():
     desk.request("p", 4, 11, now=True)
     assert desk.answers == [(1, 0, "never_fits"), (2, 0, "never_fits"), (3, 90, ""), (4, 0, "exhausted")]
     assert desk.budget.waiting == 0
+
+
+def test_what_is_withdrawn_holds_up_nobody():
+    desk = Desk(100)
+    desk.open("p")
+    desk.request("p", 1, 60)
+    desk.request("p", 2, 50)
+    desk.request("p", 3, 40)
+    desk.request("p", 2, 0)  # withdrawn: the one behind it is served
+    assert desk.answers == [(1, 60, ""), (3, 40, "")]
+    desk.request("p", 3, 0)  # too late: its grant is on the way, and comes back
+    desk.give_back("p", 40)
+    assert (desk.held_bytes("p"), desk.budget.used_bytes, desk.budget.waiting) == (60, 60, 0)
+    desk.request("p", 4, 0)  # nothing at all is asked for
+    assert desk.answers[-1] == (4, 0, "") and desk.held_bytes("p") == 60
 
 
 def test_death_returns_everything_and_serves_the_others():
@@ -283,9 +301,11 @@ class Told:
 def test_a_shortage_shrinks_idle_pools_then_evicts_the_key_that_was_idle_longest():
     now, owner = [0.0], Mock()
     desk = BudgetDesk(100, lambda nbytes: fleet.make_room(nbytes, min_idle_s=10.0))
-    fleet = Fleet(owner, desk, lambda event: None, lambda: now[0])
+    fleet = Fleet(
+        owner, desk, lambda event: None, lambda: now[0], Patience(Estimates(None), 900.0, lambda _: 0)
+    )
     told = Told("p")
-    fleet.add(told)
+    fleet.add(told, Health(Rules("cpu", 3, 60.0, 3600.0)))
     fleet.prover_starting("p", 1)
     fleet.prover_ready("p", wire.Ready(backend="cpu"))
 
