@@ -1,25 +1,17 @@
 """`cuzkd bench ...`: the arguments of every bench, and what runs them.
 
-Results go to standard output, and where asked as JSON and as a section for RESULTS.md; progress goes to
-standard error. Benches import what they need when they run. Where files go is tried before anything is measured.
+Benches import what they need when they run: the command line alone needs none of it.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import os
-import signal
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cuzkd.backend.protocol import Backend
-    from cuzkd.bench.report import Report
+from cuzkd.bench import of_daemons
+from cuzkd.bench.arguments import CURVES, DEFAULT, count, number, positive, seconds
+from cuzkd.bench.measuring import measure, require_writable, say
 
-DEFAULT = "(default %(default)s)"
 POREP_CONSTRAINTS = 130_278_869  # of one partition of Filecoin's 32 GiB proof of replication
 
 
@@ -32,7 +24,7 @@ def micro(args: argparse.Namespace) -> int:
         parts=tuple(args.parts or micro.PARTS),
         rounds=args.rounds,
     )
-    return _measure(args, lambda backend: micro.run(backend, options, _say))
+    return measure(args, lambda backend: micro.run(backend, options, say))
 
 
 def prove(args: argparse.Namespace) -> int:
@@ -52,7 +44,7 @@ def prove(args: argparse.Namespace) -> int:
         stream=args.stream,
         compare=not args.no_compare,
     )
-    return _measure(args, lambda backend: prove.run(backend, options, _say))
+    return measure(args, lambda backend: prove.run(backend, options, say))
 
 
 def porep(args: argparse.Namespace) -> int:
@@ -67,8 +59,8 @@ def porep(args: argparse.Namespace) -> int:
         out=args.out,
         trace=args.timeline,
     )
-    _require_writable(files=[args.timeline], folders=[args.out])
-    return _measure(args, lambda backend: porep.run(backend, options, _say))
+    require_writable(files=[args.timeline], folders=[args.out])
+    return measure(args, lambda backend: porep.run(backend, options, say))
 
 
 def transfer(args: argparse.Namespace) -> int:
@@ -87,8 +79,8 @@ def transfer(args: argparse.Namespace) -> int:
         traced=tuple(args.traced),
         log=args.log,
     )
-    _require_writable(files=[args.log], folders=[args.timeline])
-    return _measure(args, lambda backend: transfer.run(backend, options, _say))
+    require_writable(files=[args.log], folders=[args.timeline])
+    return measure(args, lambda backend: transfer.run(backend, options, say))
 
 
 def pinning(args: argparse.Namespace) -> int:
@@ -99,8 +91,8 @@ def pinning(args: argparse.Namespace) -> int:
     options = pinning.Options(
         making_bytes, curve_bytes=totals, huge=not args.ordinary_pages, trace=args.timeline
     )
-    _require_writable(files=[args.timeline])
-    return _measure(args, lambda backend: pinning.run(backend, options, _say))
+    require_writable(files=[args.timeline])
+    return measure(args, lambda backend: pinning.run(backend, options, say))
 
 
 def campaign(args: argparse.Namespace) -> int:
@@ -114,47 +106,16 @@ def campaign(args: argparse.Namespace) -> int:
         folder=args.dir,
         traces=args.timeline,
     )
-    _require_writable(folders=[args.timeline])
-    return _measure(args, lambda backend: campaign.run(backend, options, _say))
+    require_writable(folders=[args.timeline])
+    return measure(args, lambda backend: campaign.run(backend, options, say))
 
 
 def batch(args: argparse.Namespace) -> int:
     from cuzkd.bench import batch
 
     options = batch.Options(args.curve, args.sizes, args.rounds, args.seconds, args.timeline)
-    _require_writable(folders=[args.timeline])
-    return _measure(args, lambda backend: batch.run(backend, options, _say))
-
-
-def _measure(args: argparse.Namespace, bench: Callable[[Backend], Report]) -> int:
-    """Run a bench on the backend asked for, and write what it found."""
-    from cuzkd.backend import cpu, select
-
-    _require_writable(files=[args.json, args.markdown])
-    # Witness files may lie in shared memory, which nobody clears: a polite end has to take them along.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        cpu.set_threads(len(os.sched_getaffinity(0)))
-        choice = select.choose(args.backend)
-        _say(f"backend {choice.reason}")
-        bench(choice.backend).write(args.json, args.markdown)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return 0
-
-
-def _require_writable(files: Sequence[Path | None] = (), folders: Sequence[Path | None] = ()) -> None:
-    """Before hours of measuring, not after them. Raises OSError; files and folders are there then, if empty."""
-    for folder in (*folders, *(file and file.parent for file in files)):
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        if file is not None:
-            file.open("a").close()
-
-
-def _say(line: str) -> None:
-    print(f"cuzkd bench: {line}", file=sys.stderr, flush=True)
+    require_writable(folders=[args.timeline])
+    return measure(args, lambda backend: batch.run(backend, options, say))
 
 
 def plot(args: argparse.Namespace) -> int:
@@ -164,32 +125,7 @@ def plot(args: argparse.Namespace) -> int:
     return 0
 
 
-def count(text: str) -> int:
-    """A whole number, with _ or , between digits if the user likes."""
-    digits = text.replace("_", "").replace(",", "")
-    if not digits.isascii() or not digits.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
-    return int(digits)
-
-
-def positive(text: str) -> int:
-    """A whole number from 1 up."""
-    if (number := count(text)) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
-    return number
-
-
-def seconds(text: str) -> float:
-    """A number from 0 up."""
-    number = float(text)  # argparse tells of a ValueError
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 up, got {text!r}")
-    return number
-
-
 # -- arguments -----------------------------------------------------------------------------------------------
-
-CURVES = ("bn254", "bls12_381")
 
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -204,6 +140,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         (pinning, "what page-locked memory costs to make, and in place", _pinning_arguments),
         (campaign, "from a plain prover to this one, a step at a time", _campaign_arguments),
         (batch, "two partitions in one launch set against one at a time", _batch_arguments),
+        *of_daemons.KINDS,
     ):
         command = kinds.add_parser(work.__name__, help=says)
         arguments(command)
@@ -234,7 +171,7 @@ def _micro_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--parts", nargs="+", default=[], metavar="PART", help="some (an unknown one lists them)"
     )
-    _number(command, "--rounds", positive, 5, "of each, after one that is not counted; at least 2")
+    number(command, "--rounds", positive, 5, "of each, after one that is not counted; at least 2")
 
 
 def _prove_arguments(command: argparse.ArgumentParser) -> None:
@@ -258,8 +195,8 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
         help="constraints of synthetic circuits, 1,024 up (default: 4,096 65,536)",
     )
     command.add_argument("--curve", choices=CURVES, default="bls12_381", help=f"of those {DEFAULT}")
-    _number(command, "--rounds", positive, 9, "proofs alone, at least 2")
-    _number(command, "--stream", positive, 6, "proofs in flight together")
+    number(command, "--rounds", positive, 9, "proofs alone, at least 2")
+    number(command, "--stream", positive, 6, "proofs in flight together")
     command.add_argument(
         "--no-compare", action="store_true", help="not with groth16py, though it is installed"
     )
@@ -267,8 +204,8 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
 
 def _porep_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 16)
-    _number(command, "--partitions", positive, 10, "of the stream")
-    _number(command, "--ready-target", positive, 2, "synthesised ahead")
+    number(command, "--partitions", positive, 10, "of the stream")
+    number(command, "--ready-target", positive, 2, "synthesised ahead")
     command.add_argument("--out", type=Path, metavar="DIR", help="key, proofs, publics in snarkjs's formats")
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
 
@@ -278,10 +215,10 @@ def _transfer_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--regimes", nargs="+", metavar="NAME", help="some (default: all; an unknown one lists them)"
     )
-    _number(command, "--alone", count, 2, "partitions one at a time")
-    _number(command, "--partitions", count, 6, "partitions in flight together")
-    _number(command, "--in-flight", positive, 4, "how many of those at a time, at least 2")
-    _number(command, "--distinct", positive, 2, "witnesses that differ")
+    number(command, "--alone", count, 2, "partitions one at a time")
+    number(command, "--partitions", count, 6, "partitions in flight together")
+    number(command, "--in-flight", positive, 4, "how many of those at a time, at least 2")
+    number(command, "--distinct", positive, 2, "witnesses that differ")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
     command.add_argument(
         "--traced",
@@ -294,7 +231,7 @@ def _transfer_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _pinning_arguments(command: argparse.ArgumentParser) -> None:
-    _number(command, "--max-gib", positive, 4, "so much memory, at most")
+    number(command, "--max-gib", positive, 4, "so much memory, at most")
     command.add_argument(
         "--ordinary-pages", action="store_true", help="the curve over pages that are not huge"
     )
@@ -303,23 +240,17 @@ def _pinning_arguments(command: argparse.ArgumentParser) -> None:
 
 def _campaign_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 14)
-    _number(command, "--partitions", positive, 3, "of each run")
-    _number(command, "--runs", positive, 5, "of each configuration, at least 2")
+    number(command, "--partitions", positive, 3, "of each run")
+    number(command, "--runs", positive, 5, "of each configuration, at least 2")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
 
 
 def _batch_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sizes", type=positive, nargs="+", default=[], metavar="N", help="constraints")
     command.add_argument("--curve", choices=CURVES, default="bls12_381")
-    _number(command, "--rounds", positive, 20, "most of them, at least 2")
+    number(command, "--rounds", positive, 20, "most of them, at least 2")
     command.add_argument("--seconds", type=seconds, default=30.0, help=f"of each size, at most {DEFAULT}")
     command.add_argument("--timeline", type=Path, metavar="DIR", help="traces for ui.perfetto.dev")
-
-
-def _number(
-    command: argparse.ArgumentParser, name: str, kind: Callable[[str], int], default: int, says: str
-) -> None:
-    command.add_argument(name, type=kind, default=default, metavar="N", help=f"{says} {DEFAULT}")
 
 
 def _circuit(command: argparse.ArgumentParser, n_constraints: int) -> None:

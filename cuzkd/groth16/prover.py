@@ -14,7 +14,7 @@ import secrets
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, Backend, MsmSums
+from cuzkd.backend.protocol import U64, Backend, LoadedKey, MsmSums
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import DeviceFault, InvalidWitness, UnsatisfiedWitness
@@ -53,6 +53,22 @@ def prove(
     blinding: (r, s), for tests alone. Raises InvalidKey (an insecure key), InvalidWitness, UnsatisfiedWitness, and
     DeviceFault when the proof of a witness that satisfies all constraints does not verify.
     """
+    loaded = backend.load_key(key.arrays)
+    try:
+        return prove_with(backend, key, loaded, witness, blinding, host)
+    finally:
+        loaded.close()
+
+
+def prove_with(
+    backend: Backend,
+    key: KeyHead,
+    loaded: LoadedKey,
+    witness: U64,
+    blinding: tuple[int, int] | None = None,
+    host: Host | None = None,
+) -> Proof:
+    """As prove, with a key that the backend has loaded and keeps."""
     key.require_secure()
     host = host or hosts.best()
     arrays, constraints = key.arrays, key.constraints
@@ -66,13 +82,9 @@ def prove(
         row = host.services.first_mismatch(curve, a, b, c, 0, constraints.n_rows)
         if row >= 0:
             raise UnsatisfiedWitness(f"constraint {row} of {constraints.n_constraints} is not satisfied")
-    loaded = backend.load_key(arrays)
-    try:
-        upload = backend.upload(loaded, a, b, c if backend.scratch_c else None, z)
-        upload.wait()
-        sums = backend.launch(upload).result()
-    finally:
-        loaded.close()
+    upload = backend.upload(loaded, a, b, c if backend.scratch_c else None, z)
+    upload.wait()
+    sums = backend.launch(upload).result()
     r, s = blinding or (secrets.randbelow(order), secrets.randbelow(order))
     proof = assemble(key, sums, r, s, host)
     if not verifier.verify(key.vk, proof, limbs.to_ints(z[1 : arrays.n_public + 1]), host):
@@ -87,7 +99,7 @@ def prove(
     return proof
 
 
-def _checked(key: ProvingKey, witness: U64, host: Host) -> U64:
+def _checked(key: KeyHead, witness: U64, host: Host) -> U64:
     arrays = key.arrays
     if witness.shape != (arrays.n_wires, 4):
         raise InvalidWitness(
