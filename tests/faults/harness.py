@@ -337,6 +337,7 @@ class Place:
         self.lives += 1
         assert self.lives <= self.max_lives, f"it dies again and again: {self.story()}"
         (self.folder / "report").unlink(missing_ok=True)
+        self._earlier = len(self.log_file.read_text()) if self.log_file.exists() else 0
         command = [*self.prefix, sys.executable, "-P", HERE / "serve.py", self.folder / "changes",
                    "serve", "--config", self.folder / "toml"]  # fmt: skip
         with self.log_file.open("ab") as log:
@@ -356,6 +357,10 @@ class Place:
             return caller.status().serving
         except grpc.RpcError:
             return False
+
+    def _answers(self):
+        assert self.process.poll() is None, self.story()
+        return '"event": "serving"' in self.log_file.read_text()[self._earlier :]
 
     def kill(self, number=signal.SIGKILL):
         """Returns the exit status."""
@@ -454,6 +459,7 @@ class Place:
 
     def end(self):
         """Law 4: stopped by SIGTERM it exits with 0, and nothing of it is left."""
+        wait_until(self._answers, 60)  # before it listens, a signal is the end of it at once
         assert self.kill(signal.SIGTERM) == 0, self.story()
         report = json.loads((self.folder / "report").read_text())
         assert report == {"budget": 0, "engines": 1}, f"bytes of the budget are kept: {report}"

@@ -11,13 +11,16 @@ from service.servers import wait_until
 POINTS = ("spool_write", "spool_sync", "journal_write", "journal_commit")
 
 
+CASES = [("full", point) for point in POINTS] + [("memory", "spool_write"), ("memory", "spool_sync")]
+
+
 @pytest.mark.parametrize("skip", [0, pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("point", POINTS)
-def test_a_full_disk_is_not_now_and_never_a_lost_job(place, template, point, skip):
+@pytest.mark.parametrize(("action", "point"), CASES)
+def test_no_room_is_not_now_and_never_a_lost_job(place, template, action, point, skip):
     """Whoever is refused hears "exhausted" and finds nothing begun; whoever was accepted gets a proof."""
     here, ledger = place(), Ledger(template)
     here.start().serves()
-    here.front_plan.write_text(f"full:{point}:2@{skip}")
+    here.front_plan.write_text(f"{action}:{point}:2@{skip}")
     for _ in range(3):
         ledger.ask("bn254")
         ledger.ask("bls12_381", way="upload")
@@ -31,7 +34,7 @@ def test_a_full_disk_is_not_now_and_never_a_lost_job(place, template, point, ski
                     refusals.append((code_of(error), error.details()))
             ledger.advance(caller)
     acted = here.acted(here.front_plan)
-    assert acted == [("full", point)] * 2
+    assert acted == [(action, point)] * 2
     assert {code for code, _ in refusals} <= {"exhausted"}, refusals
     if point.startswith("spool"):
         assert len(refusals) == len(acted)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +39,9 @@ class Size:
 
 
 def sizes(here, caller):
-    """Of front, prover and intake, and the pinned bytes, once all is quiet."""
+    """Of front, prover and intake, and the pinned bytes, once all is quiet: connections that are being closed are."""
     here.idle()
+    wait_until(lambda: here.descriptors() == (time.sleep(0.5) or here.descriptors()))
     wait_until(lambda: caller.status().devices[0].state == "idle")
     provers = here.provers()
     intake = [pid for pid, line in here.children().items() if "intake_process" in line]
