@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import structlog
@@ -31,10 +30,12 @@ from cuzkd.engine import process
 from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.settings import EngineSettings
+from cuzkd.engine.stats import EngineStatus
 from cuzkd.errors import InvalidInput
 from cuzkd.metrics import Metrics
-from cuzkd.service import listen
+from cuzkd.service import listen, status_page
 from cuzkd.service.http import HttpPages, Page
+from cuzkd.service.pipelines import Pipelines
 from cuzkd.service.server import Server
 from cuzkd.service.servicer import Limits, Servicer
 
@@ -115,8 +116,8 @@ class Daemon:
         self._stopped = False
 
     async def stop(self, drain_s: float = 0.0, hurry: asyncio.Event | None = None) -> None:
-        """No new work; what provers hold may end until drain_s is over or `hurry` is set; the rest is handed back to the
-        journal. Idempotent.
+        """No new work; what provers hold may end until drain_s is over or `hurry` is set; the rest is handed back to
+        the journal. Idempotent.
         """
         if self._stopped:
             return
@@ -145,6 +146,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         metrics = Metrics(cuzkd.__version__)
         engine = Engine(engine_settings(config), Registry(state_dir))
         engine.subscribe(metrics.handle)
+        pipelines = Pipelines(time.monotonic)
+        engine.subscribe(pipelines.handle)
         security = listen.read_security(
             config.security.tls_cert, config.security.tls_key, config.security.token_file
         )
@@ -160,12 +163,14 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         async with contextlib.AsyncExitStack() as stack:
             address = server.bind(listen.parse(config.daemon.listen))
             stack.push_async_callback(server.stop, CALLS_GRACE_S)
-            pages = _pages(config, engine, metrics)
+            pages = _pages(config, engine, metrics, pipelines)
             if pages is not None:
                 pages.start()
                 stack.push_async_callback(asyncio.to_thread, pages.close)
             daemon = Daemon(engine, server, address, pages)
-            await engine.start()  # before anybody asks for a job: what earlier runs have left is known by then
+            await (
+                engine.start()
+            )  # before anybody asks for a job: what earlier runs have left is known by then
             stack.push_async_callback(daemon.stop)
             await server.start()
             log.info(
@@ -180,17 +185,18 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             yield daemon
 
 
-def _pages(config: Config, engine: Engine, metrics: Metrics) -> HttpPages | None:
+def _pages(config: Config, engine: Engine, metrics: Metrics, pipelines: Pipelines) -> HttpPages | None:
     if not config.daemon.metrics:
         return None
     loop = asyncio.get_running_loop()
 
-    def status() -> tuple[str, bytes]:
-        async def ask() -> str:
-            return json.dumps(asdict(engine.status()), default=str)
+    async def ask() -> EngineStatus:
+        return engine.status()
 
-        text = asyncio.run_coroutine_threadsafe(ask(), loop).result(STATUS_TIMEOUT_S)
-        return "application/json", text.encode()
+    def status() -> tuple[str, bytes]:
+        now = asyncio.run_coroutine_threadsafe(ask(), loop).result(STATUS_TIMEOUT_S)
+        text = status_page.page(now, pipelines.picture(), config.proving.max_parallel_synthesis)
+        return "application/json", text
 
     pages: dict[str, Page] = {
         "/metrics": lambda: (PROMETHEUS_TEXT, metrics.text().encode()),

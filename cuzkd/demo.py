@@ -4,12 +4,14 @@ Problem: whoever installs cuzkd wants to know within a minute whether all of it 
 Design: in a folder of its own: the built-in circuit, a development key (random secrets, thrown away), witnesses, and a
 daemon as a separate process with the same command line as in production. The replies are verified once more on this
 side, with keys that never went through the daemon, and one of them is spoilt to see that verification can say no.
-Life of data: everything lives below one temporary folder that goes away at the end.
+Life of data: everything lives below one temporary folder that goes away at the end, and also when the demo is
+terminated; when it is killed, its daemon dies with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import statistics
@@ -34,6 +36,14 @@ from cuzkd.groth16.keys import VerifyingKey
 from cuzkd.service.v1 import proving_pb2 as pb
 
 START_TIMEOUT_S = 120.0
+# The daemon's command line, in a process that the kernel kills when we die.
+SERVE = """
+import sys
+from cuzkd.engine import process
+process.die_with(int(sys.argv.pop(1)))
+from cuzkd import cli
+sys.exit(cli.main())
+"""
 MAX_RESTARTS = 3  # of the prover, before it is clear that it will not start
 JOB_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 30.0
@@ -54,7 +64,7 @@ class Statement:
 def run(curve: str, n_partitions: int, n_rounds: int, policy: str) -> int:
     """Run it and print what happened. curve: a name, or "both". Returns 0, or 1 when anything was not right."""
     curves = list(params.CURVES) if curve == "both" else [curve]
-    with tempfile.TemporaryDirectory(prefix="cuzkd-demo-") as folder:
+    with _terminable(), tempfile.TemporaryDirectory(prefix="cuzkd-demo-") as folder:
         state = Path(folder) / "state"
         statements = [_prepare(state, Path(folder), name, n_rounds, n_partitions) for name in curves]
         for statement in statements:
@@ -74,6 +84,20 @@ def run(curve: str, n_partitions: int, n_rounds: int, policy: str) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the block as an exception, so that it is left tidily."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _prepare(state: Path, folder: Path, curve: str, n_rounds: int, n_partitions: int) -> Statement:
     name = f"chain-{curve}"
     constraints = builtin.constraints(curve, n_rounds)
@@ -91,17 +115,8 @@ def _prepare(state: Path, folder: Path, curve: str, n_rounds: int, n_partitions:
 @contextlib.contextmanager
 def _daemon(state: Path, address: str, policy: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process with its log in a file. Ends it like systemd would; what it says matters only on failure."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "cuzkd.cli",
-        "serve",
-        "--state-dir",
-        str(state),
-        "--listen",
-        address,
-    ]
+    command = [sys.executable, "-P", "-c", SERVE, str(os.getpid())]
+    command += ["serve", "--state-dir", str(state), "--listen", address]
     with log.open("wb") as stream:
         process = subprocess.Popen([*command, "--policy", policy], stdin=subprocess.DEVNULL, stderr=stream)
     try:

@@ -123,12 +123,15 @@ class CircuitLoaded:
 
 @dataclass(frozen=True)
 class JobResumed:
-    """A job that an earlier run of the daemon accepted goes on. done: partitions that need not be proved again."""
+    """A job that an earlier run of the daemon accepted goes on. done: partitions that need not be proved again;
+    indexes: which.
+    """
 
     job_id: str
     circuit: str
     partitions: int
     done: int
+    indexes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,10 @@ Event = (
 
 @dataclass(frozen=True)
 class ProverStatus:
-    """One device. state: starting, idle, proving, dead, stopped."""
+    """One device, or who stands in for it. state: starting, idle, proving, dead, stopped, quarantined (nobody stands
+    in). cause: why it is dead or in quarantine. failures: of the device, in a row. quarantined: UUID of the device that
+    is left alone, for another quarantine_left_s.
+    """
 
     prover: str
     state: str
@@ -245,12 +251,16 @@ class ProverStatus:
     current_circuit: str
     restarts: int
     cause: str
+    vram_free_bytes: int = 0
+    failures: int = 0
+    quarantined: str = ""
+    quarantine_left_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class CircuitStatus:
-    """An installed circuit. resident_bytes: what provers hold of it; cached: loading it would not wait for the disk;
-    users: partitions held by provers now.
+    """An installed circuit. resident_bytes: what provers hold of it; matrix_bytes: of its matrices, in one prover;
+    cached: loading it would not wait for the disk; users: partitions held by provers now.
     """
 
     circuit: str
@@ -259,6 +269,7 @@ class CircuitStatus:
     resident_bytes: int
     cached: bool
     users: int
+    matrix_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -268,9 +279,22 @@ class QueueStatus:
     in_progress: int
 
 
+@dataclass
+class JournalStatus:
+    """What the journal has written since the start. failing: its last transaction could not be written."""
+
+    transactions: int = 0
+    records: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    failing: bool = False
+
+
 @dataclass(frozen=True)
 class EngineStatus:
-    """Everything that GetStatus and /status show, of one moment."""
+    """Everything that GetStatus and /status show, of one moment. expected_wait_s: of a job submitted now, None when
+    nobody knows.
+    """
 
     serving: bool
     not_serving_reason: str
@@ -289,6 +313,17 @@ class EngineStatus:
     h2d_bytes: int
     budget_used_bytes: int
     budget_limit_bytes: int
+    budget_peak_bytes: int = 0
+    budget_waiting: int = 0
+    policy: str = ""
+    expected_wait_s: float | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)  # submissions, by reason, since the start
+    resumed: int = 0  # jobs of earlier runs that went on
+    quarantines: int = 0  # since the start
+    journal: JournalStatus = field(default_factory=JournalStatus)
+
+
+GONE = ("dead", "quarantined", "stopped")  # states in which there is no process
 
 
 @dataclass
@@ -315,6 +350,10 @@ class Stats:
         self.failures: dict[str, int] = {}
         self.retries: dict[str, int] = {}
         self.proofs_completed = 0
+        self.refused: dict[str, int] = {}
+        self.resumed = 0
+        self.quarantines = 0
+        self.journal = JournalStatus()
 
     def handle(self, event: Event) -> None:
         match event:
@@ -336,10 +375,28 @@ class Stats:
                 self.jobs[event.state.value] += 1
                 if event.state is JobState.FAILED:
                     self.failures[event.reason] = self.failures.get(event.reason, 0) + 1
+            case Refused():
+                self.refused[event.reason] = self.refused.get(event.reason, 0) + 1
+            case JobResumed():
+                self.resumed += 1
+            case Quarantined():
+                self.quarantines += 1
+            case JournalWrite():
+                self._journal(event)
+
+    def _journal(self, event: JournalWrite) -> None:
+        sums = self.journal
+        sums.transactions += 1
+        sums.seconds += event.seconds
+        sums.failing = event.failed
+        if event.failed:
+            sums.failures += 1
+        else:
+            sums.records += event.records
 
     def _prover_state(self, event: ProverState) -> None:
         numbers = self.provers.setdefault(event.prover, ProverNumbers(event))
-        if event.state in ("dead", "stopped"):
+        if event.state in GONE:
             # Its memory is gone with it; what it has copied stays counted.
             numbers.h2d_bytes_before = numbers.h2d_bytes
             numbers.beat = None

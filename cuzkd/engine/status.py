@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cuzkd.circuits.manifest import Manifest
+from cuzkd.circuits.prepared import head_bytes
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.fleet import Fleet
 from cuzkd.engine.job import Job, Stage
@@ -38,13 +40,17 @@ def describe(
     *,
     serving: tuple[bool, str],
     uptime_s: float,
+    now_s: float,
+    policy: str = "",
+    expected_wait_s: float | None = None,
 ) -> EngineStatus:
+    """now_s: of the engine's clock. expected_wait_s: of a job submitted now, None when nobody knows."""
     slabs, leased, free = stats.pinned()
     return EngineStatus(
         serving=serving[0],
         not_serving_reason=serving[1],
         uptime_s=uptime_s,
-        provers=tuple(_prover(name, numbers, fleet) for name, numbers in stats.provers.items()),
+        provers=tuple(_prover(name, numbers, fleet, now_s) for name, numbers in stats.provers.items()),
         circuits=tuple(_circuit(manifest, stats, fleet, registry) for manifest in registry.list()),
         queues=_queues(running),
         waiting={priority.name.lower(): count for priority, count in queue.depths().items()},
@@ -58,14 +64,25 @@ def describe(
         h2d_bytes=stats.h2d_bytes,
         budget_used_bytes=budget.used_bytes,
         budget_limit_bytes=budget.limit_bytes,
+        budget_peak_bytes=budget.peak_bytes,
+        budget_waiting=budget.waiting,
+        policy=policy,
+        expected_wait_s=expected_wait_s,
+        refused=dict(stats.refused),
+        resumed=stats.resumed,
+        quarantines=stats.quarantines,
+        journal=replace(stats.journal),
     )
 
 
-def _prover(name: str, numbers: ProverNumbers, fleet: Fleet) -> ProverStatus:
-    state, beat, ticket = numbers.state, numbers.beat, fleet.holding(name)
+def _prover(name: str, numbers: ProverNumbers, fleet: Fleet, now_s: float) -> ProverStatus:
+    state, beat, ticket, health = numbers.state, numbers.beat, fleet.holding(name), fleet.health(name)
+    shut_out = health.until_s is not None
     shown = state.state
     if shown == "ready":
         shown = "idle" if ticket is None else "proving"
+    elif shut_out and shown == "dead":
+        shown = "quarantined"
     return ProverStatus(
         prover=name,
         state=shown,
@@ -80,7 +97,11 @@ def _prover(name: str, numbers: ProverNumbers, fleet: Fleet) -> ProverStatus:
         current_job_id=ticket.job_id if ticket else "",
         current_circuit=ticket.circuit if ticket else "",
         restarts=numbers.restarts,
-        cause=state.cause,
+        cause=health.cause or state.cause,
+        vram_free_bytes=beat.vram_free_bytes if beat else 0,
+        failures=health.failures,
+        quarantined=(health.device or "unknown") if shut_out else "",
+        quarantine_left_s=max(health.until_s - now_s, 0.0) if health.until_s is not None else 0.0,
     )
 
 
@@ -93,6 +114,7 @@ def _circuit(manifest: Manifest, stats: Stats, fleet: Fleet, registry: Registry)
         resident_bytes=resident or 0,
         cached=resident is not None or registry.warm(manifest),
         users=fleet.users(manifest.name),
+        matrix_bytes=head_bytes(manifest),
     )
 
 
@@ -101,7 +123,6 @@ def _queues(running: Iterable[Job]) -> tuple[QueueStatus, ...]:
     in_progress: Counter[str] = Counter()
     for job in running:
         circuit = job.request.circuit
-        for record in job.partitions:
-            pending[circuit] += record.stage is Stage.QUEUED
-            in_progress[circuit] += record.stage not in (Stage.QUEUED, Stage.DONE)
+        pending[circuit] += job.stages[Stage.QUEUED]
+        in_progress[circuit] += len(job.partitions) - job.stages[Stage.QUEUED] - job.stages[Stage.DONE]
     return tuple(QueueStatus(circuit, pending[circuit], in_progress[circuit]) for circuit in pending)

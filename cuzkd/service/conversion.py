@@ -30,6 +30,7 @@ from cuzkd.errors import InvalidInput, Unsupported
 from cuzkd.service.v1 import proving_pb2 as pb
 
 MAX_PARTITIONS = 4096
+MAX_STATES = 256  # of partitions in every message of a watch
 STATUSES = {
     JobState.DONE: pb.AwaitProofResponse.COMPLETED,
     JobState.FAILED: pb.AwaitProofResponse.FAILED,
@@ -141,6 +142,7 @@ def job_state(view: JobView, now_unix_s: float) -> pb.JobState:
         partition_states=[
             pb.PartitionState(index=index, state=stage.value, attempts=attempt)
             for index, (stage, attempt) in enumerate(view.stages)
+            if stage.in_hand or len(view.stages) <= MAX_STATES
         ],
     )
 

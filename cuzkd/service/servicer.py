@@ -18,7 +18,7 @@ from typing import Any
 
 import cuzkd
 from cuzkd.engine.engine import Engine
-from cuzkd.engine.stats import CircuitStatus, EngineStatus
+from cuzkd.engine.stats import CircuitStatus, EngineStatus, ProverStatus
 from cuzkd.errors import InvalidInput
 from cuzkd.service import conversion, owners
 from cuzkd.service.permits import release_current
@@ -62,7 +62,7 @@ class Servicer(rpc.ProvingEngineServicer):
         return pb.ProveResponse(result=conversion.await_response(view))
 
     async def CancelProof(self, request: pb.CancelProofRequest, context: Any) -> pb.CancelProofResponse:
-        was_running = self._engine.cancel(request.job_id, owner=owners.current())
+        was_running = await self._engine.cancel(request.job_id, owner=owners.current())
         return pb.CancelProofResponse(was_running=was_running)
 
     async def WatchProof(self, request: pb.WatchProofRequest, context: Any) -> AsyncIterator[pb.JobState]:
@@ -119,19 +119,9 @@ class Servicer(rpc.ProvingEngineServicer):
             serving=status.serving,
             not_serving_reason=status.not_serving_reason,
             version=cuzkd.__version__,
-            devices=[
-                pb.DeviceStatus(
-                    backend=p.backend,
-                    device=p.device,
-                    name=p.device_name,
-                    state=p.state,
-                    synthesising=p.synthesising,
-                    ready=p.ready,
-                    prover_pid=p.pid,
-                    restarts=p.restarts,
-                )
-                for p in status.provers
-            ],
+            devices=[_device(prover, time.time()) for prover in status.provers],
+            policy=status.policy,
+            expected_wait_ms=conversion.milliseconds(status.expected_wait_s or 0.0),
         )
 
 
@@ -152,6 +142,24 @@ async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncGenerator[b
         yield request.data
 
 
+def _device(prover: ProverStatus, now_unix_s: float) -> pb.DeviceStatus:
+    until_s = now_unix_s + prover.quarantine_left_s if prover.quarantined else 0.0
+    return pb.DeviceStatus(
+        backend=prover.backend,
+        device=prover.device,
+        name=prover.device_name,
+        state=prover.state,
+        synthesising=prover.synthesising,
+        ready=prover.ready,
+        prover_pid=prover.pid,
+        restarts=prover.restarts,
+        cause=prover.cause,
+        quarantined_until_unix_ms=conversion.milliseconds(until_s),
+        failures=prover.failures,
+        quarantined_device=prover.quarantined,
+    )
+
+
 def _gpus(status: EngineStatus) -> list[pb.GPUStatus]:
     cards = [prover for prover in status.provers if prover.backend == "cuda"]
     return [
@@ -159,7 +167,7 @@ def _gpus(status: EngineStatus) -> list[pb.GPUStatus]:
             ordinal=ordinal,
             name=card.device_name,
             vram_total_bytes=card.vram_total_bytes,
-            vram_free_bytes=max(card.vram_total_bytes - card.vram_used_bytes, 0),
+            vram_free_bytes=card.vram_free_bytes,
             current_job_id=card.current_job_id,
             current_proof_kind=f"circuit:{card.current_circuit}" if card.current_circuit else "",
         )

@@ -104,7 +104,7 @@ def test_watch(client):
 
 def test_a_failed_job_names_its_class(client):
     for word in ("invalid_witness", "unsatisfied_witness", "malformed_file", "never_fits"):
-        answer = client.wait(client.submit("square", [f"fail:{word}".encode()]))
+        answer = client.wait(client.submit("cube", [f"fail:{word}".encode()]))
         assert (answer.status, answer.error_code) == (
             pb.AwaitProofResponse.FAILED,
             word,

@@ -252,7 +252,7 @@ class GPUStatus(_message.Message):
     def __init__(self, ordinal: _Optional[int] = ..., name: _Optional[str] = ..., vram_total_bytes: _Optional[int] = ..., vram_free_bytes: _Optional[int] = ..., current_job_id: _Optional[str] = ..., current_proof_kind: _Optional[str] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("backend", "device", "name", "state", "synthesising", "ready", "prover_pid", "restarts", "cause", "quarantined_until_unix_ms", "failures")
+    __slots__ = ("backend", "device", "name", "state", "synthesising", "ready", "prover_pid", "restarts", "cause", "quarantined_until_unix_ms", "failures", "quarantined_device")
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -264,6 +264,7 @@ class DeviceStatus(_message.Message):
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_DEVICE_FIELD_NUMBER: _ClassVar[int]
     backend: str
     device: str
     name: str
@@ -275,7 +276,8 @@ class DeviceStatus(_message.Message):
     cause: str
     quarantined_until_unix_ms: int
     failures: int
-    def __init__(self, backend: _Optional[str] = ..., device: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., prover_pid: _Optional[int] = ..., restarts: _Optional[int] = ..., cause: _Optional[str] = ..., quarantined_until_unix_ms: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
+    quarantined_device: str
+    def __init__(self, backend: _Optional[str] = ..., device: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., prover_pid: _Optional[int] = ..., restarts: _Optional[int] = ..., cause: _Optional[str] = ..., quarantined_until_unix_ms: _Optional[int] = ..., failures: _Optional[int] = ..., quarantined_device: _Optional[str] = ...) -> None: ...
 
 class SRSStatus(_message.Message):
     __slots__ = ("circuit_id", "tier", "size_bytes", "ref_count")
