@@ -6,7 +6,7 @@ Design. One `Fleet` between the supervisors and the engine, on the engine's loop
 partitions that it was offered and has not answered. A message about any other partition is a late one, and is
 dropped. A prover whose device has failed is replaced at once, and the partition that saw it fail is blamed.
 When a prover dies for another reason, the partitions that it had begun are blamed; if it had begun none, all
-are.
+are. One that is to make way (health.py) is given nothing more, and is replaced as soon as it holds nothing.
 
 Life of a holding. offer -> stages -> done | failed | lost with the prover. A cancelled one is held until the
 prover has answered: until then it still takes its place.
@@ -23,16 +23,22 @@ from typing import Protocol
 import structlog
 
 from cuzkd.engine.budget_desk import BudgetDesk
+from cuzkd.engine.health import Death, Health, HealthView
 from cuzkd.engine.job import Stage, Ticket
+from cuzkd.engine.keys import Keys
+from cuzkd.engine.patience import Patience
 from cuzkd.engine.scheduler import Held, ProverView
-from cuzkd.engine.stats import CircuitLoaded, Event, Heartbeat, ProverState
+from cuzkd.engine.stats import CircuitLoaded, Event, Heartbeat, LaunchSet, ProverState
 from cuzkd.engine.supervisor import Supervisor
+from cuzkd.engine.ward import Ward
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, DeviceFault, Unavailable, from_code
 
 log = structlog.get_logger()
 
-USELESS_AFTER = 3  # failed starts in a row after which a prover is not waited for
+# Messages that show that something goes on in a prover.
+PROGRESS = {"event", "done", "failed", "circuit", "grant_request", "grant_return"}
+MAKES_WAY = Death("makes way for another backend", asked=True)
 
 
 class Owner(Protocol):
@@ -57,55 +63,50 @@ class _Holding:
     since_s: float
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    digest: str
-    nbytes: int
-
-
-Answers = Callable[[wire.CircuitState], bool]  # is this the answer that somebody waits for?
-
-
-def loaded(digest: str) -> Answers:
-    """To a preload: the key is there, or why it is not."""
-    return lambda state: state.digest == digest and (state.loaded or bool(state.error_code))
-
-
-def unloaded(state: wire.CircuitState) -> bool:
-    """To a drop."""
-    return not state.error_code and (state.was_loaded or not state.loaded)
-
-
 @dataclass
 class _Prover:
     supervisor: Supervisor
+    ward: Ward
+    keys: Keys
     ready: wire.Ready | None = None
     doubtful: bool = False  # its device has failed: it is given nothing more
     last_beat_s: float = 0.0
+    last_progress_s: float = 0.0
+    circuit: str = ""  # of its latest offer
+    streak: int = 0  # offers of that circuit in a row
     holds: dict[str, _Holding] = field(default_factory=dict)
-    loaded: dict[str, _Loaded] = field(default_factory=dict)  # by circuit, but those that it was told to drop
-    waiters: dict[str, list[tuple[Answers, asyncio.Future[wire.CircuitState]]]] = field(default_factory=dict)
-    cause: str = ""  # of its last death
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything of it."""
+        return not self.holds and not self.keys.awaited
 
 
 class Fleet:
     """Implements supervisor.Listener. Supervisors are added before start()."""
 
     def __init__(
-        self, owner: Owner, desk: BudgetDesk, publish: Callable[[Event], None], clock: Callable[[], float]
+        self,
+        owner: Owner,
+        desk: BudgetDesk,
+        publish: Callable[[Event], None],
+        clock: Callable[[], float],
+        patience: Patience,
     ) -> None:
         self._owner = owner
         self._desk = desk
         self._publish = publish
         self._clock = clock
+        self._patience = patience
         self._provers: dict[str, _Prover] = {}
         self._offers = itertools.count(1)
         self._last_use_s: dict[str, float] = {}  # circuit -> when a partition or a preload last needed it
 
     # -- for the engine --
 
-    def add(self, supervisor: Supervisor) -> None:
-        self._provers[supervisor.name] = _Prover(supervisor)
+    def add(self, supervisor: Supervisor, health: Health) -> None:
+        ward = Ward(supervisor.name, health, self._publish, self._clock)
+        self._provers[supervisor.name] = _Prover(supervisor, ward, Keys(supervisor.send))
 
     def start(self) -> None:
         for prover in self._provers.values():
@@ -115,41 +116,64 @@ class Fleet:
         await asyncio.gather(*(prover.supervisor.stop() for prover in self._provers.values()))
 
     def views(self) -> list[ProverView]:
-        """Those that can be given work."""
+        """Those that can be given work, and those that finish what they hold."""
         return [
-            ProverView(
-                name,
-                prover.last_beat_s,
-                tuple(
-                    Held(
-                        pid,
-                        held.stage,
-                        held.since_s,
-                        held.ticket.attempt,
-                        priority=held.ticket.priority,
-                        digest=held.ticket.circuit_digest,
-                    )
-                    for pid, held in prover.holds.items()
-                ),
-                backend=prover.ready.backend,
-            )
+            self._view(name, prover, prover.ready.backend)
             for name, prover in self._provers.items()
             if prover.ready is not None and not prover.doubtful
         ]
+
+    def _view(self, name: str, prover: _Prover, backend: str) -> ProverView:
+        return ProverView(
+            name,
+            prover.last_beat_s,
+            tuple(self._held(held, backend) for held in prover.holds.values()),
+            prover.last_progress_s,
+            prover.circuit,
+            prover.streak,
+            backend,
+            closing=prover.ward.to_make_way(),
+        )
+
+    def _held(self, held: _Holding, backend: str) -> Held:
+        ticket = held.ticket
+        return Held(
+            ticket.partition_id,
+            held.stage,
+            held.since_s,
+            ticket.attempt,
+            self._patience.limit_s(ticket, backend, held.stage),
+            ticket.priority,
+            ticket.circuit_digest,
+        )
 
     def trouble(self) -> str:
         """Why no prover can work now; "" when one can."""
         if any(prover.ready is not None for prover in self._provers.values()):
             return ""
-        causes = {prover.cause for prover in self._provers.values() if prover.cause}
+        causes = {cause for prover in self._provers.values() if (cause := prover.ward.trouble())}
         return f"no prover is ready: {'; '.join(sorted(causes)) or 'starting'}"
 
     def useless(self) -> bool:
-        """No prover is ready, and none has come up for so long that work should not wait for it."""
-        return all(
-            prover.ready is None and prover.supervisor.failed_starts >= USELESS_AFTER
-            for prover in self._provers.values()
-        )
+        """No prover is ready, and none is likely to be soon: new work should go elsewhere."""
+        return all(prover.ward.useless() for prover in self._provers.values())
+
+    def hopeless(self) -> bool:
+        """None has been ready for as long as the longest quarantine: work that was accepted need not wait for it."""
+        return all(prover.ward.hopeless() for prover in self._provers.values())
+
+    def health(self, name: str) -> HealthView:
+        """Of a prover and its device."""
+        return self._provers[name].ward.view()
+
+    def tick(self) -> None:
+        """What time alone brings about: a device whose quarantine is over is to be tried again."""
+        for prover in self._provers.values():
+            self._let_go(prover)
+
+    def _let_go(self, prover: _Prover) -> None:
+        if prover.ready is not None and prover.idle and prover.ward.to_make_way():
+            prover.supervisor.replace(MAKES_WAY)
 
     def in_place(self) -> bool:
         """Whether every prover that is ready works in host memory."""
@@ -159,6 +183,8 @@ class Fleet:
     def offer(self, ticket: Ticket, name: str) -> None:
         prover = self._provers[name]
         prover.holds[ticket.partition_id] = _Holding(ticket, Stage.OFFERED, self._clock())
+        prover.streak = prover.streak + 1 if ticket.circuit == prover.circuit else 1
+        prover.circuit = ticket.circuit
         self._last_use_s[ticket.circuit] = self._clock()
         offer = wire.Offer(
             partition_id=ticket.partition_id,
@@ -178,7 +204,11 @@ class Fleet:
                 prover.supervisor.send(wire.ToProver(cancel=wire.Cancel(partition_id=partition_id)))
 
     def replace(self, name: str, cause: str) -> None:
-        self._provers[name].supervisor.replace(cause)
+        """Of one that hangs: its device may be why."""
+        prover = self._provers[name]
+        stage = self._furthest(prover)
+        device = prover.ready.device if prover.ready else ""
+        prover.supervisor.replace(Death(cause, stage.stage if stage else "", device=device, suspect=True))
 
     def users(self, circuit: str) -> int:
         """Partitions of a circuit that provers hold."""
@@ -190,18 +220,16 @@ class Fleet:
 
     def holding(self, name: str) -> Ticket | None:
         """What a prover is furthest with."""
-        order = list(Stage)
-        holds = self._provers[name].holds.values()
-        furthest = max(holds, key=lambda held: order.index(held.stage), default=None)
+        furthest = self._furthest(self._provers[name])
         return None if furthest is None else furthest.ticket
+
+    def _furthest(self, prover: _Prover) -> _Holding | None:
+        order = list(Stage)
+        return max(prover.holds.values(), key=lambda held: order.index(held.stage), default=None)
 
     def loaded(self) -> set[tuple[str, str]]:
         """(circuit, digest) of the keys that provers have loaded."""
-        return {
-            (circuit, held.digest)
-            for prover in self._provers.values()
-            for circuit, held in prover.loaded.items()
-        }
+        return {key for prover in self._provers.values() for key in prover.keys.loaded}
 
     async def preload(self, circuit: str, digest: str) -> float | None:
         """Have every ready prover load a key; seconds that it took, None when all had it.
@@ -209,12 +237,8 @@ class Fleet:
         Raises Unavailable when there is no prover, DeviceFault when it dies, and what loading raises.
         """
         self._last_use_s[circuit] = self._clock()
-        ready = self._ready()
-        lacking = [p for p in ready if circuit not in p.loaded or p.loaded[circuit].digest != digest]
-        message = wire.ToProver(preload=wire.Preload(circuit=circuit, digest=digest))
-        states = await asyncio.gather(
-            *(self._ask(prover, circuit, message, loaded(digest)) for prover in lacking)
-        )
+        lacking = [prover for prover in self._ready() if not prover.keys.has(circuit, digest)]
+        states = await asyncio.gather(*(prover.keys.load(circuit, digest) for prover in lacking))
         for state in states:
             if state.error_code:
                 raise from_code(state.error_code, state.error_message)
@@ -224,11 +248,9 @@ class Fleet:
         """Have every prover let go of a key, and wait until partitions that use it have ended. Returns the bytes that
         were resident, None when none had it.
         """
-        holders = [prover for prover in self._provers.values() if circuit in prover.loaded]
-        nbytes = sum(prover.loaded.pop(circuit).nbytes for prover in holders)
-        message = wire.ToProver(drop=wire.Drop(circuit=circuit))
-        await asyncio.gather(*(self._ask(prover, circuit, message, unloaded) for prover in holders))
-        return nbytes if holders else None
+        holders = [prover.keys for prover in self._provers.values() if prover.keys.has(circuit)]
+        freed = await asyncio.gather(*(keys.evict(circuit) for keys in holders))
+        return sum(freed) if freed else None
 
     def make_room(self, nbytes: int, min_idle_s: float) -> None:
         """Memory is short by nbytes: shrink idle pinned memory, then evict idle keys, the longest idle
@@ -237,7 +259,7 @@ class Fleet:
         for prover in self._provers.values():
             prover.supervisor.send(wire.ToProver(shrink_pool=wire.ShrinkPool(bytes=nbytes)))
         now_s = self._clock()
-        loaded = {circuit for prover in self._provers.values() for circuit in prover.loaded}
+        loaded = {circuit for circuit, _ in self.loaded()}
         idle = [circuit for circuit in loaded if now_s - self._last_use_s.get(circuit, 0.0) >= min_idle_s]
         for circuit in sorted(idle, key=lambda circuit: self._last_use_s.get(circuit, 0.0)):
             if self.users(circuit) == 0:
@@ -247,25 +269,20 @@ class Fleet:
     def drop(self, circuit: str, digest: str = "") -> None:
         """Have provers let go of a circuit's key, or only of one with this digest. Partitions that use it finish."""
         for prover in self._provers.values():
-            held = prover.loaded.get(circuit)
-            if held is not None and digest in ("", held.digest):
-                del prover.loaded[circuit]
-                prover.supervisor.send(wire.ToProver(drop=wire.Drop(circuit=circuit, digest=held.digest)))
+            prover.keys.drop(circuit, digest)
 
     def _ready(self) -> list[_Prover]:
         if trouble := self.trouble():
             raise Unavailable(trouble)
-        return [prover for prover in self._provers.values() if prover.ready is not None]
-
-    async def _ask(
-        self, prover: _Prover, circuit: str, message: wire.ToProver, answers: Answers
-    ) -> wire.CircuitState:
-        future: asyncio.Future[wire.CircuitState] = asyncio.get_running_loop().create_future()
-        prover.waiters.setdefault(circuit, []).append((answers, future))
-        prover.supervisor.send(message)
-        return await future
+        ready = [p for p in self._provers.values() if p.ready and not p.doubtful and not p.ward.to_make_way()]
+        if not ready:
+            raise Unavailable("the prover is about to be replaced; try again")
+        return ready
 
     # -- for the supervisors --
+
+    def prover_begins(self, name: str) -> str:
+        return self._provers[name].ward.begins()
 
     def prover_starting(self, name: str, pid: int) -> None:
         self._desk.open(name)
@@ -273,7 +290,9 @@ class Fleet:
 
     def prover_ready(self, name: str, ready: wire.Ready) -> None:
         prover = self._provers[name]
-        prover.ready, prover.last_beat_s, prover.cause = ready, self._clock(), ""
+        prover.ready = ready
+        prover.last_beat_s = prover.last_progress_s = self._clock()
+        prover.circuit, prover.streak = "", 0
         log.info("prover_ready", prover=name, pid=ready.pid, backend=ready.backend, device=ready.device_name)
         self._publish(
             ProverState(
@@ -286,19 +305,24 @@ class Fleet:
                 vram_total_bytes=ready.vram_total_bytes,
             )
         )
+        prover.ward.ready(ready)
         self._owner.fleet_changed()
 
     def prover_said(self, name: str, message: wire.FromProver) -> None:
         prover = self._provers[name]
+        kind = message.WhichOneof("kind")
         prover.last_beat_s = self._clock()
-        match message.WhichOneof("kind"):
+        if kind in PROGRESS:
+            prover.last_progress_s = prover.last_beat_s
+        match kind:
             case "event":
                 self._event(name, prover, message.event)
             case "done":
                 if held := prover.holds.pop(message.done.partition_id, None):
-                    prover.supervisor.proved()
                     self._used(held.ticket)
                     assert prover.ready is not None
+                    prover.ward.proved(message.done.attempts_inside)
+                    self._publish(LaunchSet(name, max(message.done.launch_set, 1)))
                     self._owner.partition_done(held.ticket, message.done, prover.ready)
                     self._owner.fleet_changed()
             case "failed":
@@ -306,7 +330,7 @@ class Fleet:
                     self._used(held.ticket)
                     if message.failed.error_code == DeviceFault.code:
                         prover.doubtful = True
-                        prover.supervisor.replace(message.failed.error_message)
+                        prover.supervisor.replace(_of_its_device(message.failed, prover.ready))
                     self._owner.partition_failed(held.ticket, message.failed)
                     self._owner.fleet_changed()
             case "grant_request":
@@ -316,29 +340,35 @@ class Fleet:
             case "heartbeat":
                 self._publish(_heartbeat(name, message.heartbeat))
             case "circuit":
-                self._circuit(name, prover, message.circuit)
+                state = message.circuit
+                prover.keys.heard(state)
+                if not state.error_code:
+                    self._publish(CircuitLoaded(name, state.circuit, state.loaded, state.bytes, state.load_s))
             case "log":
                 _log(name, message.log)
-            case kind:
+            case _:
                 raise CuzkdError(f"{name} sent a message of kind {kind!r}")
+        self._let_go(prover)
 
-    def prover_died(self, name: str, cause: str) -> None:
-        self._gone(name, "dead", cause)
+    def prover_died(self, name: str, death: Death) -> float:
+        ward = self._provers[name].ward
+        pause_s = ward.died(death)
+        self._gone(name, "stopped" if death.asked else "dead", death.cause)
+        if ward.useless() and (view := ward.view()).state == "quarantined":  # and nobody stands in
+            self._publish(ProverState(name, view.state, device=view.device, cause=view.cause))
+        return pause_s
 
     def prover_stopped(self, name: str) -> None:
+        self._provers[name].ward.stopped()
         self._gone(name, "stopped", "the daemon is stopping")
 
     def _gone(self, name: str, state: str, cause: str) -> None:
         """The process is reaped: nothing that it held is being worked on any more."""
         prover = self._provers[name]
         blame_known = prover.doubtful  # the partition whose failure said so has had its answer
-        prover.ready, prover.doubtful, prover.cause = None, False, cause
+        prover.ready, prover.doubtful = None, False
         holds, prover.holds = list(prover.holds.values()), {}
-        prover.loaded.clear()
-        waiters, prover.waiters = prover.waiters, {}
-        for future in (future for asked in waiters.values() for _, future in asked):
-            if not future.done():
-                future.set_exception(DeviceFault(f"prover {name} died: {cause}"))
+        prover.keys.gone(DeviceFault(f"prover {name} died: {cause}"))
         self._desk.close(name)
         self._publish(ProverState(name, state, cause=cause))
         begun = [held.ticket for held in holds if held.stage is not Stage.OFFERED]
@@ -355,19 +385,6 @@ class Fleet:
         held.stage, held.since_s = Stage(event.stage), self._clock()
         self._owner.stage_reached(held.ticket, held.stage, name)
         self._owner.fleet_changed()
-
-    def _circuit(self, name: str, prover: _Prover, state: wire.CircuitState) -> None:
-        if not state.error_code:  # one that could not be loaded changes nothing
-            if state.loaded:
-                prover.loaded[state.circuit] = _Loaded(state.digest, state.bytes)
-            else:
-                prover.loaded.pop(state.circuit, None)
-            self._publish(CircuitLoaded(name, state.circuit, state.loaded, state.bytes, state.load_s))
-        asked = prover.waiters.pop(state.circuit, [])
-        prover.waiters[state.circuit] = [one for one in asked if not one[0](state)]
-        for answers, future in asked:
-            if answers(state) and not future.done():
-                future.set_result(state)
 
     def _used(self, ticket: Ticket) -> None:
         self._last_use_s[ticket.circuit] = self._clock()
@@ -391,7 +408,14 @@ def _heartbeat(name: str, beat: wire.Heartbeat) -> Heartbeat:
         ready=beat.ready,
         device_busy=beat.device_busy,
         resident_key_bytes=beat.resident_key_bytes,
+        vram_free_bytes=beat.vram_free_bytes,
+        pinned_lost_bytes=beat.pinned_lost_bytes,
     )
+
+
+def _of_its_device(failed: wire.PartitionFailed, ready: wire.Ready | None) -> Death:
+    device = ready.device if ready else ""
+    return Death(failed.error_message, failed.stage, failed.error_code, device, suspect=True)
 
 
 LEVELS: Mapping[str, str] = {"debug": "debug", "info": "info", "warning": "warning"}

@@ -84,7 +84,8 @@ class Returned:
 class HealthView:
     """state: starting, ready, dead, quarantined (the device is, whoever works meanwhile), stopped. cause: of the
     quarantine, or of the last death; "" when all is well. until_s: end of the quarantine on the engine's clock.
-    failures: of the device, in a row. backend: of the process that is ready, else "".
+    failures: of the device, in a row. backend: of the process that is ready, else "". device: UUID of the last device
+    seen, "" if there was none.
     """
 
     state: str
@@ -92,6 +93,7 @@ class HealthView:
     until_s: float | None
     failures: int
     backend: str
+    device: str = ""
 
 
 class Health:
@@ -215,6 +217,7 @@ class Health:
             self._until_s if shut_out else None,
             self._failures,
             self._backend,
+            self._device,
         )
 
     # -- inside --
@@ -242,5 +245,5 @@ class Health:
         seconds = min(doubled, self._rules.longest_quarantine_s)
         self._quarantines += 1
         self._cause, self._until_s = cause, now_s + seconds
-        self._fruitless = min(self._fruitless, 1)  # whoever stands in begins with short pauses
+        self._fruitless, self._failed_starts = min(self._fruitless, 1), 0  # whoever stands in begins afresh
         return Quarantine(device or self._device, cause, stage, self._failures, seconds)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuzkd.engine.calculators import IntakeSettings
-from cuzkd.engine.job import Stage
+from cuzkd.engine.health import Rules
 from cuzkd.engine.supervisor import COMMAND, Timing
 
 HOUR_S = 3600.0
-# Far above what the largest circuits take on a slow machine: what is longer in a stage hangs.
-STAGE_S: Mapping[Stage, float] = {
-    Stage.OFFERED: 12 * HOUR_S,
-    Stage.SYNTHESISING: 2 * HOUR_S,
-    Stage.READY: 4 * HOUR_S,
-    Stage.PROVING: 2 * HOUR_S,
-    Stage.VERIFYING: HOUR_S / 2,
-}
 
 
 @dataclass(frozen=True)
@@ -66,9 +58,19 @@ class EngineSettings:
     quarantine_after: int = 3
     quarantine_s: float = 60.0
     longest_quarantine_s: float = HOUR_S
-    stage_s: Mapping[Stage, float] = field(default_factory=lambda: STAGE_S)
     timing: Timing = field(default_factory=Timing)
     tick_s: float = 0.5
     fault: str = ""
     front_fault: str = ""
     command: Sequence[str] = COMMAND
+
+    def health_rules(self) -> Rules:
+        """When a device is left alone, and for how long."""
+        return Rules(
+            self.policy,
+            self.quarantine_after,
+            self.quarantine_s,
+            self.longest_quarantine_s,
+            self.timing.first_pause_s,
+            self.timing.longest_pause_s,
+        )

@@ -7,8 +7,7 @@ Design. The prover is spawned (never forked) with one end of a socketpair and a 
 answer Configure with Ready within a deadline. From then on its messages are passed on in order; the end of
 the stream, a Fatal, a broken frame or an order to replace it all lead to the same end: the process is killed
 and reaped first, and only then is its death announced, so that nothing it held can still be worked on when
-somebody else is given it. Its successor starts after a pause that doubles with every death before a proof, up
-to a limit.
+somebody else is given it. What its successor opens, and after which pause, is the listener's to say (health.py).
 
 Life of a process. starting -> ready -> dead -> pause -> starting ...; stop() ends the circle: stopped.
 """
@@ -16,28 +15,33 @@ Life of a process. starting -> ready -> dead -> pause -> starting ...; stop() en
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import structlog
 
 from cuzkd.engine.channel import AsyncChannel
+from cuzkd.engine.health import Death
 from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import DeviceFault
 
 log = structlog.get_logger()
 
 EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
+STOPPING = Death("the daemon is stopping", asked=True)
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds. handshake_s: from the start to Ready, with kernels to be compiled. shutdown_s: from Shutdown
-    to exit.
+    to exit. first_pause_s, longest_pause_s: before a successor (health.Rules).
     """
 
     handshake_s: float = 600.0
@@ -49,6 +53,9 @@ class Timing:
 class Listener(Protocol):
     """The engine's side. All calls come on its loop, in the order in which things happened."""
 
+    def prover_begins(self, prover: str) -> str:
+        """A process is about to be started. Returns the backend that it is to open."""
+
     def prover_starting(self, prover: str, pid: int) -> None: ...
 
     def prover_ready(self, prover: str, ready: wire.Ready) -> None: ...
@@ -56,15 +63,17 @@ class Listener(Protocol):
     def prover_said(self, prover: str, message: wire.FromProver) -> None:
         """Anything but Ready and Fatal."""
 
-    def prover_died(self, prover: str, cause: str) -> None:
-        """It is reaped. cause: one sentence."""
+    def prover_died(self, prover: str, death: Death) -> float:
+        """It is reaped. Returns for how many seconds its successor is to wait."""
 
     def prover_stopped(self, prover: str) -> None:
         """It is reaped, and there will be no other."""
 
 
 class Supervisor:
-    """Keeps one prover running. name: stable, over all its processes. command: gets `--fd N` appended."""
+    """Keeps one prover running. name: stable, over all its processes. command: gets `--fd N` appended. lock: the file
+    that each of its processes locks for life, if any.
+    """
 
     def __init__(
         self,
@@ -75,20 +84,19 @@ class Supervisor:
         timing: Timing,
         cwd: str,
         command: Sequence[str] = COMMAND,
+        lock: Path | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
         self.ready = False
-        self.failed_starts = 0  # processes in a row that died before they were ready
-        self._fruitless = 0  # processes in a row that died without having proved anything
         self._configure = configure
         self._listener = listener
         self._timing = timing
         self._cwd = cwd
-        self._command = command
+        self._command = command if lock is None else (*command, "--lock", str(lock))
         self._pause = pause
         self._channel: AsyncChannel[wire.FromProver] | None = None
-        self._order: asyncio.Future[str] | None = None  # an order to replace: its cause
+        self._order: asyncio.Future[Death | None] | None = None  # an order to replace: its cause
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -100,14 +108,10 @@ class Supervisor:
         if self._channel is not None:
             self._channel.post(message)
 
-    def replace(self, cause: str) -> None:
+    def replace(self, death: Death) -> None:
         """Kill this process and start another."""
         if self._order is not None and not self._order.done():
-            self._order.set_result(cause)
-
-    def proved(self) -> None:
-        """It has delivered a proof: the pause after its death is a short one."""
-        self._fruitless = 0
+            self._order.set_result(death)
 
     async def stop(self) -> None:
         """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent, and may be
@@ -119,9 +123,9 @@ class Supervisor:
         if self._channel is not None:
             self.send(wire.ToProver(shutdown=wire.Shutdown()))
         else:  # it is not ready: there is nobody to talk to
-            self.replace("the daemon is stopping")
+            self.replace(STOPPING)
         await asyncio.wait([self._task], timeout=self._timing.shutdown_s)
-        self.replace(f"did not end within {self._timing.shutdown_s:g} s of being told to")
+        self.replace(STOPPING)  # it did not obey
         await asyncio.wait([self._task])
         task, self._task = self._task, None
         task.result()
@@ -129,48 +133,41 @@ class Supervisor:
 
     async def _circle(self) -> None:
         while not self._stopping.is_set():
-            cause = await self._one_life()
+            death = await self._one_life()
             if self._stopping.is_set():
                 return
-            self._fruitless += 1
-            log.error("prover_died", prover=self.name, cause=cause, fruitless=self._fruitless)
-            self._listener.prover_died(self.name, cause)
-            await _either(self._pause(self._pause_s()), self._stopping.wait())
+            pause_s = self._listener.prover_died(self.name, death)
+            await _either(self._pause(pause_s), self._stopping.wait())
 
-    def _pause_s(self) -> float:
-        doubled = self._timing.first_pause_s * 2.0 ** min(self._fruitless - 1, 32)
-        return min(doubled, self._timing.longest_pause_s)
-
-    async def _one_life(self) -> str:
+    async def _one_life(self) -> Death:
         """Run one process until it is reaped; returns what it died of."""
+        backend = self._listener.prover_begins(self.name)
         ours, theirs = socket.socketpair()
         try:
             process = await spawn(self._command, theirs, self._cwd)
         except OSError as error:
             ours.close()
-            self.failed_starts += 1
-            return f"cannot be started: {error}"
+            return Death(f"cannot be started: {error}")
         finally:
             theirs.close()
-        self.failed_starts += 1  # until it is ready
         self._order = asyncio.get_running_loop().create_future()
         if self._stopping.is_set():  # the order to stop came before there was anybody to give it to
-            self.replace("the daemon is stopping")
+            self.replace(STOPPING)
         channel = await AsyncChannel.open(ours, wire.FromProver)
         try:
             self._listener.prover_starting(self.name, process.pid)
-            cause = await self._converse(channel)
+            death = await self._converse(channel, backend)
         finally:
-            self.ready = False
+            was_ready, self.ready = self.ready, False
             self._channel = None
             exit_code = await reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
             await channel.close()
-        return cause or describe_exit(exit_code) + (" before it was ready" if self.failed_starts else "")
+        return death or _exited(exit_code, was_ready)
 
-    async def _converse(self, channel: AsyncChannel[wire.FromProver]) -> str:
-        """Talk until there is nothing more to say; returns the cause, "" when the stream just ended."""
+    async def _converse(self, channel: AsyncChannel[wire.FromProver], backend: str) -> Death | None:
+        """Talk until there is nothing more to say. None: the stream just ended."""
         assert self._order is not None
-        talk = asyncio.ensure_future(self._listen(channel))
+        talk = asyncio.ensure_future(self._listen(channel, backend))
         await asyncio.wait([talk, self._order], return_when=asyncio.FIRST_COMPLETED)
         if talk.done():
             return talk.result()
@@ -178,45 +175,64 @@ class Supervisor:
         await asyncio.wait([talk])
         return self._order.result()
 
-    async def _listen(self, channel: AsyncChannel[wire.FromProver]) -> str:
+    async def _listen(self, channel: AsyncChannel[wire.FromProver], backend: str) -> Death | None:
         try:
-            channel.post(wire.ToProver(configure=self._configure))
-            cause = await self._shake_hands(channel)
-            while not cause:
+            configure = wire.Configure()
+            configure.CopyFrom(self._configure)
+            configure.backend = backend
+            channel.post(wire.ToProver(configure=configure))
+            death = await self._shake_hands(channel)
+            while self.ready and not death:
                 message = await channel.receive()
                 if message is None:
-                    return ""
-                cause = self._pass_on(message)
-            return cause
+                    return None
+                death = self._pass_on(message)
+            return death
         except TimeoutError:
-            return f"was not ready within {self._timing.handshake_s:g} s"
+            limit_s = self._timing.handshake_s
+            return Death(f"was not ready within {limit_s:g} s", stage="start", suspect=True)
         except Exception as error:  # a broken frame, or a message that makes no sense
             log.error("prover_misspoke", prover=self.name, exc_info=error)
-            return f"spoke out of turn: {error!r}"
+            return Death(f"spoke out of turn: {error!r}")
 
-    async def _shake_hands(self, channel: AsyncChannel[wire.FromProver]) -> str:
+    async def _shake_hands(self, channel: AsyncChannel[wire.FromProver]) -> Death | None:
         """Wait for Ready; what comes before it (log records, grants) is passed on."""
         async with asyncio.timeout(self._timing.handshake_s):
             while True:
                 message = await channel.receive()
                 if message is None:
-                    return ""
+                    return None
                 if message.WhichOneof("kind") == "ready":
                     break
                 self._channel = channel  # it may need answers already
-                if cause := self._pass_on(message):
-                    return cause
+                if death := self._pass_on(message):
+                    return death
         self._channel = channel
         self.ready = True
-        self.failed_starts = 0
         self._listener.prover_ready(self.name, message.ready)
-        return ""
+        return None
 
-    def _pass_on(self, message: wire.FromProver) -> str:
+    def _pass_on(self, message: wire.FromProver) -> Death | None:
         if message.WhichOneof("kind") == "fatal":
-            return f"{message.fatal.error_message} ({message.fatal.error_code})"
+            return _last_words(message.fatal)
         self._listener.prover_said(self.name, message)
-        return ""
+        return None
+
+
+def _last_words(fatal: wire.Fatal) -> Death:
+    return Death(
+        f"{fatal.error_message} ({fatal.error_code})",
+        stage=fatal.stage,
+        code=fatal.error_code,
+        device=fatal.device,
+        suspect=fatal.error_code == DeviceFault.code,
+    )
+
+
+def _exited(status: int, was_ready: bool) -> Death:
+    """Without last words. A signal is native code's doing, the driver's perhaps, but SIGKILL is somebody else's."""
+    cause = describe_exit(status) + ("" if was_ready else " before it was ready")
+    return Death(cause, suspect=status < 0 and -status != signal.SIGKILL)
 
 
 async def _either(*waits: Awaitable[object]) -> None:

@@ -12,6 +12,9 @@ Payloads: text `action[:argument]`, per partition.
     keep:BYTES         the same, but dies with the memory in its first attempt
     twice              answers two times
 
+STATE/device: a device is there, for the backends "auto" and "cuda". Its text: `ok`; `broken` fails its self-test;
+`wrong` makes each proof twice; `faulty` fails each partition.
+
 Configure.fault: `mute` never gets ready; `refuse` sends Fatal; `silent` sends no second heartbeat;
 `garbage` sends a broken frame. What was begun is appended to STATE/begun, one line each.
 """
@@ -26,6 +29,8 @@ from pathlib import Path
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.wire import prover_pb2 as wire
 
+GPU = "GPU-00000000-fake"
+
 
 class FakeProver:
     def __init__(self, sock):
@@ -35,6 +40,7 @@ class FakeProver:
         self.cancelled = set()
         self.grants = {}
         self.loaded = set()
+        self.device = ""
 
     def send(self, **kind):
         self.channel.send(wire.FromProver(**kind))
@@ -48,9 +54,7 @@ class FakeProver:
         if config.fault == "refuse":
             self.send(fatal=wire.Fatal(error_code="unavailable", error_message="no such device"))
             os._exit(1)
-        self.send(
-            ready=wire.Ready(pid=os.getpid(), backend="cpu", device="cpu", device_name="a fake processor")
-        )
+        self.open_device(config.backend)
         self.send(heartbeat=wire.Heartbeat(pinned_slab_bytes=4096, pinned_free_bytes=4096, slabs_made=1))
         if config.fault == "garbage":
             self.channel._socket.sendall(b"\xff\xff\xff\xff")
@@ -58,6 +62,29 @@ class FakeProver:
         while (message := self.channel.receive()) is not None:
             self.take(message)
         os._exit(1)
+
+    def open_device(self, backend):
+        file = self.state_dir / "device"
+        if backend in ("auto", "cuda") and file.exists():
+            self.device = file.read_text()
+        elif backend == "cuda":
+            self.send(
+                fatal=wire.Fatal(error_code="unavailable", error_message="no CUDA device", stage="start")
+            )
+            os._exit(1)
+        if self.device == "broken":
+            self.send(
+                fatal=wire.Fatal(
+                    error_code="device_fault",
+                    error_message="self-test: a known proof does not verify",
+                    stage="selftest",
+                    device=GPU,
+                )
+            )
+            os._exit(1)
+        known = ("cuda", GPU, "a fake card") if self.device else ("cpu", "cpu", "a fake processor")
+        names = dict(zip(("backend", "device", "device_name"), known, strict=True))
+        self.send(ready=wire.Ready(pid=os.getpid(), selftest_s=0.25, **names))
 
     def take(self, message):
         kind = message.WhichOneof("kind")
@@ -140,6 +167,8 @@ class FakeProver:
             self.send(grant_return=wire.GrantReturn(bytes=grant.bytes, what="slab"))
         for stage in ("ready", "proving", "verifying"):
             self.stage(offer, stage)
+        if self.device == "faulty":
+            return self.failed(offer, "device_fault", retryable=True)
         for _ in range(2 if action == "twice" else 1):
             self.done(offer, payload)
 
@@ -161,7 +190,7 @@ class FakeProver:
                 phases=[wire.Phase(name=name, seconds=seconds) for name, seconds in phases.items()],
                 h2d_bytes=64,
                 key_digest=offer.circuit_digest,
-                attempts_inside=1,
+                attempts_inside=1 + (self.device == "wrong"),
             )
         )
 
@@ -169,4 +198,5 @@ class FakeProver:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--lock")
     FakeProver(socket.socket(fileno=parser.parse_args().fd)).run()

@@ -8,6 +8,7 @@ import sys
 import pytest
 from engine.front import FAKE
 
+from cuzkd.engine.health import Death
 from cuzkd.engine.process import environment
 from cuzkd.engine.supervisor import Supervisor, Timing
 from cuzkd.engine.wire import prover_pb2 as wire
@@ -26,14 +27,21 @@ def exists(pid):
 class Ear:
     """A listener that writes down, and lets tests wait for the n-th entry of a kind."""
 
+    backend = "auto"
+    pause_s = 0.0
+
     def __init__(self):
         self.heard = []
         self.pids = []
+        self.backends = []
         self.changed = asyncio.Event()
 
     def note(self, *entry):
         self.heard.append(entry)
         self.changed.set()
+
+    def prover_begins(self, prover):
+        return self.backend
 
     def prover_starting(self, prover, pid):
         self.pids.append(pid)
@@ -41,14 +49,16 @@ class Ear:
 
     def prover_ready(self, prover, ready):
         assert ready.pid == self.pids[-1]
+        self.backends.append(ready.backend)
         self.note("ready", prover)
 
     def prover_said(self, prover, message):
         self.note(message.WhichOneof("kind"), prover)
 
-    def prover_died(self, prover, cause):
+    def prover_died(self, prover, death):
         assert not exists(self.pids[-1])
-        self.note("died", cause)
+        self.note("died", death)
+        return self.pause_s
 
     def prover_stopped(self, prover):
         assert not exists(self.pids[-1])
@@ -85,6 +95,7 @@ def run(tmp_path, body, fault="", command=FAKE, pause=None, **timing):
             timing=Timing(**{"handshake_s": PATIENCE_S, "shutdown_s": PATIENCE_S, **timing}),
             cwd=str(tmp_path),
             command=command,
+            lock=tmp_path / "provers" / "p.lock",
             pause=pause or Pauses(),
         )
         supervisor.start()
@@ -111,9 +122,10 @@ def test_a_killed_process_is_replaced(tmp_path):
     async def body(supervisor, ear):
         await ear.wait("ready")
         os.kill(ear.pids[0], signal.SIGKILL)
-        assert "killed by SIGKILL" in await ear.wait("died")
+        death = await ear.wait("died")
+        assert "killed by SIGKILL" in death.cause and not death.suspect
         await ear.wait("ready", 2)
-        assert ear.pids[0] != ear.pids[1] and supervisor.failed_starts == 0
+        assert ear.pids[0] != ear.pids[1]
 
     run(tmp_path, body)
 
@@ -121,28 +133,58 @@ def test_a_killed_process_is_replaced(tmp_path):
 def test_an_order_to_replace(tmp_path):
     async def body(supervisor, ear):
         await ear.wait("ready")
-        supervisor.replace("no heartbeat")
-        supervisor.replace("ordered twice")
-        assert await ear.wait("died") == "no heartbeat"
+        order = Death("no heartbeat", stage="proving", suspect=True)
+        supervisor.replace(order)
+        supervisor.replace(Death("ordered twice"))
+        assert await ear.wait("died") == order
         await ear.wait("ready", 2)
-        assert ear.of("died") == ["no heartbeat"]
+        assert ear.of("died") == [order]
 
     run(tmp_path, body)
 
 
 @pytest.mark.parametrize(
-    ("fault", "timing", "cause"),
+    ("fault", "timing", "death"),
     [
-        ("mute", {"handshake_s": 0.2}, "was not ready within 0.2 s"),
-        ("refuse", {}, "no such device (unavailable)"),
+        (
+            "mute",
+            {"handshake_s": 0.2},
+            Death("was not ready within 0.2 s", stage="start", suspect=True),
+        ),
+        ("refuse", {}, Death("no such device (unavailable)", code="unavailable")),
     ],
 )
-def test_failed_starts_are_counted(tmp_path, fault, timing, cause):
+def test_what_never_gets_ready(tmp_path, fault, timing, death):
     async def body(supervisor, ear):
-        assert await ear.wait("died", 2) == cause
-        assert supervisor.failed_starts >= 2 and not ear.of("ready")
+        assert await ear.wait("died", 2) == death
+        assert not ear.of("ready")
 
     run(tmp_path, body, fault, **timing)
+
+
+def test_a_self_test_that_fails_and_the_backend_that_is_asked_for_next(tmp_path):
+    (tmp_path / "device").write_text("broken")
+
+    async def body(supervisor, ear):
+        death = await ear.wait("died")
+        assert (death.stage, death.code, death.suspect) == ("selftest", "device_fault", True)
+        assert death.device.startswith("GPU-")
+        ear.backend = "cpu"
+        await ear.wait("ready")
+        assert ear.backends == ["cpu"]
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize(("number", "suspect"), [(signal.SIGSEGV, True), (signal.SIGKILL, False)])
+def test_a_signal_speaks_against_the_device_unless_it_is_somebody_elses(tmp_path, number, suspect):
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        os.kill(ear.pids[0], number)
+        death = await ear.wait("died")
+        assert number.name in death.cause and death.suspect == suspect
+
+    run(tmp_path, body)
 
 
 @pytest.mark.parametrize(
@@ -155,28 +197,28 @@ def test_failed_starts_are_counted(tmp_path, fault, timing, cause):
 def test_a_command_that_is_no_prover(tmp_path, command, cause):
     async def main():
         ear, pauses = Ear(), Pauses()
+        ear.pause_s = 7.0
         ear.pids.append(2**22 + 1)  # none of that number
         supervisor = Supervisor(
             "p",
             wire.Configure(),
             ear,
-            timing=Timing(first_pause_s=1.0, longest_pause_s=5.0),
+            timing=Timing(),
             cwd=str(tmp_path),
             command=command,
             pause=pauses,
         )
         supervisor.start()
-        assert cause in await ear.wait("died", 4)
+        assert cause in (await ear.wait("died", 4)).cause
         await supervisor.stop()
-        assert pauses.lengths[:4] == [1.0, 2.0, 4.0, 5.0]
-        assert supervisor.failed_starts >= 4
+        assert set(pauses.lengths) == {7.0} and len(pauses.lengths) >= 3
 
     asyncio.run(main())
 
 
 def test_a_broken_frame_is_a_death(tmp_path):
     async def body(supervisor, ear):
-        assert "spoke out of turn" in await ear.wait("died")
+        assert "spoke out of turn" in (await ear.wait("died")).cause
 
     run(tmp_path, body, "garbage")
 

@@ -1,0 +1,100 @@
+"""Which keys one prover has loaded, as far as the front has heard, and who waits to hear of one.
+
+A key that the prover was told to drop counts as gone at once: nobody may rely on it any more. Whoever asks is answered
+by the prover's word about that circuit, or by its end.
+
+Life. ask -> message -> CircuitState -> answer. With the prover's process all of it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import CuzkdError
+
+Answers = Callable[[wire.CircuitState], bool]  # is this the answer that somebody waits for?
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    digest: str
+    nbytes: int
+
+
+class Keys:
+    """send: a message to the prover, in order, lost when it is gone."""
+
+    def __init__(self, send: Callable[[wire.ToProver], None]) -> None:
+        self._send = send
+        self._loaded: dict[str, _Loaded] = {}  # by circuit
+        self._asked: dict[str, list[tuple[Answers, asyncio.Future[wire.CircuitState]]]] = {}
+
+    @property
+    def loaded(self) -> set[tuple[str, str]]:
+        """(circuit, digest)."""
+        return {(circuit, held.digest) for circuit, held in self._loaded.items()}
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return any(not future.done() for asked in self._asked.values() for _, future in asked)
+
+    def has(self, circuit: str, digest: str = "") -> bool:
+        """Whether a circuit's key is loaded, or the one with this digest."""
+        held = self._loaded.get(circuit)
+        return held is not None and digest in ("", held.digest)
+
+    async def load(self, circuit: str, digest: str) -> wire.CircuitState:
+        """The prover's answer, which may be an error. Raises what `gone` is given."""
+
+        def answers(state: wire.CircuitState) -> bool:
+            return state.digest == digest and (state.loaded or bool(state.error_code))
+
+        preload = wire.Preload(circuit=circuit, digest=digest)
+        return await self._ask(circuit, wire.ToProver(preload=preload), answers)
+
+    async def evict(self, circuit: str) -> int:
+        """Have it dropped if it is loaded, and wait until nothing uses it; its bytes. Raises what `gone` is given."""
+
+        def answers(state: wire.CircuitState) -> bool:
+            return not state.error_code and (state.was_loaded or not state.loaded)
+
+        held = self._loaded.pop(circuit, None)
+        await self._ask(circuit, wire.ToProver(drop=wire.Drop(circuit=circuit)), answers)
+        return held.nbytes if held else 0
+
+    def drop(self, circuit: str, digest: str = "") -> None:
+        """Have a circuit's key dropped if it is loaded, or only one with this digest. Does not wait."""
+        if self.has(circuit, digest):
+            held = self._loaded.pop(circuit)
+            self._send(wire.ToProver(drop=wire.Drop(circuit=circuit, digest=held.digest)))
+
+    def heard(self, state: wire.CircuitState) -> None:
+        """The prover's word. One that could not be loaded changes nothing but for those who wait."""
+        if state.loaded and not state.error_code:
+            self._loaded[state.circuit] = _Loaded(state.digest, state.bytes)
+        elif not state.error_code:
+            self._loaded.pop(state.circuit, None)
+        asked = self._asked.pop(state.circuit, [])
+        if late := [one for one in asked if not one[0](state)]:
+            self._asked[state.circuit] = late
+        for answers, future in asked:
+            if answers(state) and not future.done():
+                future.set_result(state)
+
+    def gone(self, error: CuzkdError) -> None:
+        """The process is: nothing is loaded, and whoever waits is told why in vain."""
+        self._loaded.clear()
+        asked, self._asked = self._asked, {}
+        for future in (future for waiting in asked.values() for _, future in waiting):
+            if not future.done():
+                future.set_exception(error)
+
+    async def _ask(self, circuit: str, message: wire.ToProver, answers: Answers) -> wire.CircuitState:
+        future: asyncio.Future[wire.CircuitState] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(circuit, []).append((answers, future))
+        self._send(message)
+        return await future
