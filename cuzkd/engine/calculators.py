@@ -2,7 +2,8 @@
 
 Problem. A calculation may hang, eat memory or kill its process; its client may leave; and a daemon that is never sent
 inputs should not pay for any of it. Design. Processes start when they are first needed and stay for the next
-calculation. Who finds no turn (engine/turns) waits, up to a number of one circuit's, then is refused. A calculation
+calculation. Who finds no turn (engine/turns) waits, up to a number of one circuit's, then is refused. What a process
+may use is reserved in the host budget while it is at work; who gets no memory for a while is refused. A calculation
 that takes too long, or that nobody waits for any more, ends with its process; the next one gets a new process. A
 process that dies by itself fails the one calculation that it was at.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,8 +28,13 @@ from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.turns import Turns
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
+from cuzkd.memory.budget import Reservation
 
 log = structlog.get_logger()
+
+MEMORY_WAIT_S = 30.0  # in the budget's line, where others wait behind it
+
+Reserve = Callable[[int, str], Awaitable[Reservation]]  # BudgetDesk.reserve_async
 
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.intake_process")
 
@@ -51,8 +57,8 @@ class IntakeSettings:
 
 @dataclass(frozen=True)
 class Calculation:
-    """How long it took, in seconds. wait_s: until a process was free. compile_s: 0 or nearly so where the process
-    had the calculator already. calculate_s: reading the inputs, calculating, writing.
+    """How long it took, in seconds. wait_s: until a process and its memory were free. compile_s: 0 or nearly so where
+    the process had the calculator already. calculate_s: reading the inputs, calculating, writing.
     """
 
     wait_s: float
@@ -82,11 +88,12 @@ class _Process:
 
 
 class Calculators:
-    """Owned by the engine's loop."""
+    """Owned by the engine's loop. reserve: memory of the host budget."""
 
-    def __init__(self, state_dir: Path, settings: IntakeSettings) -> None:
+    def __init__(self, state_dir: Path, settings: IntakeSettings, reserve: Reserve) -> None:
         self._state_dir = state_dir.resolve()
         self._settings = settings
+        self._reserve = reserve
         self._turns = Turns(settings.processes)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
@@ -120,8 +127,9 @@ class Calculators:
     async def calculate(self, manifest: Manifest, input_path: str, output_path: str) -> Calculation:
         """Make the witness file for an input file. The output is synced (its directory is not).
 
-        Raises InvalidInput (inputs, or a limit exceeded), UnsatisfiedWitness, NotFound, Exhausted, Unavailable;
-        CuzkdError when the process died. Then the output may be there in part; it is the caller's to remove.
+        Raises InvalidInput (inputs, or a limit exceeded), UnsatisfiedWitness, NotFound, Exhausted, NeverFits (the whole
+        budget is less than intake.memory), Unavailable; CuzkdError when the process died. Then the output may be there
+        in part; it is the caller's to remove.
         """
         self.require_possible(manifest)
         request = wire.Calculate(
@@ -137,8 +145,9 @@ class Calculators:
         self._require_room(manifest.name)
         await self._turns.take(manifest.name)
         try:
-            wait_s = loop.time() - came_s
-            done = await self._in_a_process(request)
+            with await self._memory(manifest.name):
+                wait_s = loop.time() - came_s
+                done = await self._in_a_process(request)
         finally:
             self._turns.give_back(manifest.name)
         return Calculation(wait_s, done.compile_s, done.seconds)
@@ -159,6 +168,18 @@ class Calculators:
                 f"input JSON: circuit {circuit}: {waiting} calculations wait, at most {self._settings.max_waiting} "
                 "may; try again later, or send witnesses"
             )
+
+    async def _memory(self, circuit: str) -> Reservation:
+        nbytes = self._settings.memory_bytes
+        what = f"circuit {circuit}: calculating a witness (intake.memory)"
+        try:
+            async with asyncio.timeout(MEMORY_WAIT_S):
+                return await self._reserve(nbytes, what)
+        except TimeoutError:
+            raise Exhausted(
+                f"{what} needs {nbytes} bytes of the host budget, which were not free for {MEMORY_WAIT_S:g} s; "
+                "try again later, or send witnesses"
+            ) from None
 
     async def _in_a_process(self, request: wire.Calculate) -> wire.Calculated:
         process = self._pick(request.calculator_digest) or await self._spawn()

@@ -17,7 +17,9 @@ import pytest
 from circuits import wats
 from engine.folder_intake import digest
 
+from cuzkd.engine import calculators as calculators_module
 from cuzkd.engine import intake_process
+from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.calculators import Calculators, IntakeSettings
 from cuzkd.engine.channel import pack
 from cuzkd.engine.wire import intake_pb2 as wire
@@ -26,6 +28,7 @@ from cuzkd.errors import (
     Exhausted,
     InvalidInput,
     InvalidWitness,
+    NeverFits,
     NotFound,
     Unavailable,
     UnsatisfiedWitness,
@@ -39,6 +42,7 @@ FAILS = {
     "imports": '(import "runtime" "exceptionHandler" (func $exception (param i32)))',
     "on_set": "(call $exception (i32.const 4))",
 }
+MEMORY = 1 << 30  # of one calculation
 SECRET = 987654321987654321
 
 
@@ -73,12 +77,15 @@ class World:
 
     @contextlib.asynccontextmanager
     async def calculators(self, **settings):
-        made = Calculators(self.folder, IntakeSettings(**{"command": COMMAND, "timeout_s": 60.0, **settings}))
+        self.desk = BudgetDesk(10 * MEMORY, lambda nbytes: None)
+        known = {"command": COMMAND, "timeout_s": 60.0, "memory_bytes": MEMORY}
+        made = Calculators(self.folder, IntakeSettings(**{**known, **settings}), self.desk.reserve_async)
         try:
             yield made
         finally:
             await made.stop()
         assert not processes(self.folder)
+        assert self.desk.budget.used_bytes == self.desk.budget.waiting == 0
 
 
 @pytest.fixture
@@ -278,6 +285,43 @@ async def test_a_circuit_that_hangs_leaves_a_process_to_others(world):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@on_a_loop
+async def test_memory_is_reserved_while_a_process_is_at_work(world):
+    async with world.calculators(max_instructions=FOREVER) as calculators:
+        budget = world.desk.budget
+        square, loop = world.circuit("square"), world.circuit("loop", on_get=LOOP)
+        others = await world.desk.reserve_async(9 * MEMORY + 1, "others")
+        waits = asyncio.create_task(calculators.calculate(square, *world.files(inputs(5))))
+        await until(lambda: budget.waiting)
+        assert not processes(world.folder)
+        others.release()
+        await waits
+        assert budget.used_bytes == 0 and len(processes(world.folder)) == 1
+        hangs = asyncio.create_task(calculators.calculate(loop, *world.files(inputs(5))))
+        await until(lambda: budget.used_bytes)
+        assert budget.used_bytes == MEMORY
+        hangs.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hangs
+        assert budget.used_bytes == 0
+
+
+@on_a_loop
+async def test_who_gets_no_memory_is_refused_and_leaves_the_line(world, monkeypatch):
+    monkeypatch.setattr(calculators_module, "MEMORY_WAIT_S", 0.05)
+    async with world.calculators() as calculators:
+        others = await world.desk.reserve_async(10 * MEMORY, "others")
+        with pytest.raises(Exhausted, match=rf"square.*intake\.memory.*{MEMORY} bytes.*try again later"):
+            await calculators.calculate(world.circuit("square"), *world.files(inputs(5)))
+        assert world.desk.budget.waiting == 0
+        others.release()
+        await calculators.calculate(world.circuit("square"), *world.files(inputs(5)))
+    async with world.calculators(memory_bytes=11 * MEMORY) as calculators:
+        with pytest.raises(NeverFits, match=rf"intake\.memory.*{11 * MEMORY} bytes.*{10 * MEMORY} bytes"):
+            await calculators.calculate(world.circuit("square"), *world.files(inputs(5)))
+        assert not processes(world.folder)
 
 
 @on_a_loop
