@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
+from cuzkd.engine import said
 from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.health import Death, Health, HealthView
 from cuzkd.engine.job import Stage, Ticket
 from cuzkd.engine.keys import Keys
 from cuzkd.engine.patience import Patience
 from cuzkd.engine.scheduler import Held, ProverView
-from cuzkd.engine.stats import CircuitLoaded, Event, Heartbeat, LaunchSet, ProverState
+from cuzkd.engine.stats import CircuitLoaded, Event, LaunchSet, ProverState
 from cuzkd.engine.supervisor import Supervisor
 from cuzkd.engine.ward import Ward
 from cuzkd.engine.wire import prover_pb2 as wire
@@ -294,17 +295,7 @@ class Fleet:
         prover.last_beat_s = prover.last_progress_s = self._clock()
         prover.circuit, prover.streak = "", 0
         log.info("prover_ready", prover=name, pid=ready.pid, backend=ready.backend, device=ready.device_name)
-        self._publish(
-            ProverState(
-                name,
-                "ready",
-                pid=ready.pid,
-                backend=ready.backend,
-                device=ready.device,
-                device_name=ready.device_name,
-                vram_total_bytes=ready.vram_total_bytes,
-            )
-        )
+        self._publish(said.ready_state(name, ready))
         prover.ward.ready(ready)
         self._owner.fleet_changed()
 
@@ -338,14 +329,14 @@ class Fleet:
             case "grant_return":
                 self._desk.give_back(name, message.grant_return.bytes)
             case "heartbeat":
-                self._publish(_heartbeat(name, message.heartbeat))
+                self._publish(said.heartbeat(name, message.heartbeat))
             case "circuit":
                 state = message.circuit
                 prover.keys.heard(state)
                 if not state.error_code:
                     self._publish(CircuitLoaded(name, state.circuit, state.loaded, state.bytes, state.load_s))
             case "log":
-                _log(name, message.log)
+                said.write_down(name, message.log)
             case _:
                 raise CuzkdError(f"{name} sent a message of kind {kind!r}")
         self._let_go(prover)
@@ -394,34 +385,6 @@ def _grant(supervisor: Supervisor, grant: wire.Grant) -> None:
     supervisor.send(wire.ToProver(grant=grant))
 
 
-def _heartbeat(name: str, beat: wire.Heartbeat) -> Heartbeat:
-    return Heartbeat(
-        prover=name,
-        pinned_slab_bytes=beat.pinned_slab_bytes,
-        pinned_leased_bytes=beat.pinned_leased_bytes,
-        pinned_free_bytes=beat.pinned_free_bytes,
-        slabs_made=beat.slabs_made,
-        slabs_made_on_job_path=beat.slabs_made_on_job_path,
-        h2d_bytes_total=beat.h2d_bytes_total,
-        vram_used_bytes=beat.vram_used_bytes,
-        synthesising=beat.synthesising,
-        ready=beat.ready,
-        device_busy=beat.device_busy,
-        resident_key_bytes=beat.resident_key_bytes,
-        vram_free_bytes=beat.vram_free_bytes,
-        pinned_lost_bytes=beat.pinned_lost_bytes,
-    )
-
-
 def _of_its_device(failed: wire.PartitionFailed, ready: wire.Ready | None) -> Death:
     device = ready.device if ready else ""
     return Death(failed.error_message, failed.stage, failed.error_code, device, suspect=True)
-
-
-LEVELS: Mapping[str, str] = {"debug": "debug", "info": "info", "warning": "warning"}
-
-
-def _log(name: str, record: wire.LogRecord) -> None:
-    """A prover's log event becomes one of ours; a level that we do not know is an error."""
-    write = getattr(log, LEVELS.get(record.level, "error"))
-    write(record.event, prover=name, **{**record.fields, **record.numbers})

@@ -28,7 +28,7 @@ from cuzkd.engine.channel import Channel
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, InvalidInput, Unavailable
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, Unavailable
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
 from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
@@ -127,6 +127,8 @@ def serve(sock: socket.socket) -> None:
 
 def give_up(reporter: Reporter, doing: str, error: Exception, stage: str, device: str = "") -> NoReturn:
     """Say why, and end the process."""
+    if isinstance(error, MemoryError):
+        error = Exhausted(f"out of memory: {error}")
     code = error.code if isinstance(error, CuzkdError) else CuzkdError.code
     message = str(error) if isinstance(error, CuzkdError) else repr(error)
     reporter.fatal(code, f"{doing}: {message}", stage, device)
