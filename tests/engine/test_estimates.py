@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from cuzkd.engine.estimates import HANGS_AFTER, MAX_KNOWN, MEMORY, Estimates, forecast, queue_s
@@ -88,6 +88,7 @@ def test_limits():
     assert estimates.limit_s("fast", "cuda", Stage.PROVING, 10.0, 27) == 10
 
 
+@settings(deadline=None)
 @given(
     some.sampled_from(["d", "new"]),
     some.sampled_from(["cpu", "cuda"]),
@@ -306,6 +307,7 @@ def test_against_a_fluid():
         assert told.end_s == pytest.approx(max(end_s, told.begin_s + longest_s), abs=slack_s)
 
 
+@settings(deadline=None)
 @given(some.data())
 def test_more_work_never_ends_earlier(data):
     estimates = known(d=phases(1, 4, 0.5), e=phases(0, 10, 0))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from engine.simulated import Circuit, World
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from cuzkd.engine.estimates import forecast
@@ -44,6 +44,7 @@ def ends(world):
     return [partition.end for partition in world.partitions.values()]
 
 
+@settings(deadline=None)
 @given(worlds, submissions)
 def test_all_that_is_submitted_is_proved(world, submitted):
     for at_s, circuit, priority in submitted:
@@ -53,6 +54,7 @@ def test_all_that_is_submitted_is_proved(world, submitted):
     assert len(world.offered) == len(submitted)  # each once
 
 
+@settings(deadline=None)
 @given(worlds, submissions, some.lists(some.tuples(times, some.integers(0, 39)), max_size=20))
 def test_what_is_cancelled_ends_and_the_rest_is_proved(world, submitted, cancels):
     for at_s, circuit, priority in submitted:
@@ -69,6 +71,7 @@ def test_what_is_cancelled_ends_and_the_rest_is_proved(world, submitted, cancels
     assert all(p.attempts == 1 for p in world.partitions.values() if p.end == "done")
 
 
+@settings(deadline=None)
 @given(
     worlds, submissions, some.lists(some.tuples(times, circuits, bad_stages, some.integers(1, 9)), max_size=3)
 )
@@ -89,6 +92,7 @@ def test_who_kills_or_hangs_provers_fails_alone(world, submitted, bad):
         assert guilty or partition.ticket.attempt <= max(2, partition.bad_attempts + 1)
 
 
+@settings(deadline=None)
 @given(worlds, submissions, some.lists(some.tuples(times, some.integers(0, 2), some.booleans()), max_size=6))
 def test_provers_that_die_or_fall_silent_lose_nothing(world, submitted, deaths):
     for at_s, circuit, priority in submitted:
@@ -138,6 +142,7 @@ def test_thousands_of_jobs_and_everything_at_once(seed):
     assert 0 < counts["failed"] < 20 and len(world.replaced) > 10
 
 
+@settings(deadline=None)
 @given(worlds, submissions)
 def test_critical_is_begun_at_once(world, submitted):
     """Unless CRITICAL ones go before it; then each of them takes one place for as long as it is not on the device."""
@@ -158,6 +163,7 @@ def test_critical_is_begun_at_once(world, submitted):
             assert before[pid] or waited_s == 0
 
 
+@settings(deadline=None)
 @given(worlds, submissions, some.lists(some.tuples(times, circuits), min_size=1, max_size=3))
 def test_critical_overtakes_everything_but_what_the_device_is_at(world, submitted, urgent):
     """From the moment when a CRITICAL one is synthesised it waits for one proof at most."""
@@ -174,6 +180,7 @@ def test_critical_overtakes_everything_but_what_the_device_is_at(world, submitte
             assert partition.ended_s - partition.submitted_s <= own_s + proof_s
 
 
+@settings(deadline=None)
 @given(
     some.lists(circuits, min_size=2, max_size=40),
     some.integers(1, 3),
@@ -209,6 +216,7 @@ def test_grouping_loads_keys_less_often():
         assert loads(many, 16, keys) * 3 < loads(many, 1, keys)
 
 
+@settings(deadline=None)
 @given(some.lists(circuits, min_size=1, max_size=60), some.integers(2, 16))
 def test_grouping_never_loads_keys_more_often(names, group):
     assert loads(names, group) <= loads(names, 1)
