@@ -143,7 +143,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     """A daemon that serves for the block and is gone after it. Also what tests run."""
     state_dir = config.daemon.state_dir
     with _state_directory(state_dir):
-        metrics = Metrics(cuzkd.__version__)
+        metrics = Metrics(cuzkd.__version__, config.proving.policy)
         engine = Engine(engine_settings(config), Registry(state_dir))
         engine.subscribe(metrics.handle)
         pipelines = Pipelines(time.monotonic)
@@ -158,6 +158,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             max_message_bytes=config.wire.max_message,
             message_budget_bytes=config.wire.message_budget,
             reserve=lambda nbytes: engine.reserve_now(nbytes, "a request that is being read"),
+            told=metrics.serves,
             security=security,
         )
         async with contextlib.AsyncExitStack() as stack:

@@ -3,129 +3,158 @@
 Problem. Counters that fall, gauges that are registered and never set, and durations without a queue wait let
 an operator believe anything.
 Design. One subscriber to the engine's events, one registry of its own. Series with known labels exist from
-the first scrape on (queue depths, states); series whose labels name a circuit or a device begin with the
-first value. Numbers that provers count from their own start are added up as differences, so that a replaced
-prover never makes a counter fall. Times come with the events, from monotonic clocks; nothing is measured
-here. Life. `handle` on the engine's loop; `text` on any thread.
+the first scrape on (queue depths, states, reasons); series whose labels name a circuit or a device begin with
+the first value. Numbers that provers count from their own start are added up as differences, so that a
+replaced prover never makes a counter fall. Times come with the events, from monotonic clocks; nothing is
+measured here. deploy/alerts.yml says of which an operator should hear, and what to do then.
+Life. `handle` and `serves` on the engine's loop; `text` on any thread.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from cuzkd.engine.job import JobState, Priority
 from cuzkd.engine.stats import (
+    GONE,
     BudgetState,
     CircuitLoaded,
+    DeviceReturned,
     Event,
     Heartbeat,
     JobFinished,
+    JobResumed,
     JobSubmitted,
+    JournalWrite,
+    LaunchSet,
     PartitionFinished,
     PartitionRetried,
     ProverState,
+    Quarantined,
     QueueDepths,
+    Refused,
+    SelfTest,
     WitnessCalculated,
 )
+from cuzkd.errors import BY_CODE, Cancelled
 
 # 0.1 ms (a verification's smallest step) to 10 min (synthesis of the largest circuits): about three a decade.
 BUCKETS_S = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600,
 )  # fmt: skip
-STATES = ("starting", "ready", "dead", "stopped")
+SET_SIZES = (1, 2, 4, 8, 16, 32, 64)
+STATES = ("starting", "ready", "dead", "quarantined", "stopped")
+TROUBLES = tuple(code for code in BY_CODE if code != Cancelled.code)
 
 
 class Metrics:
-    """version: of the daemon, for build info. Give `handle` to Engine.subscribe."""
+    """version: of the daemon, for build info. policy: who is to compute. Give `handle` to Engine.subscribe."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, policy: str = "prefer") -> None:
         self.registry = registry = CollectorRegistry()
+        self._policy = policy
+
+        def counter(name: str, says: str, *labels: str) -> Counter:
+            return Counter(f"cuzkd_{name}", says, labels, registry=registry)
+
+        def gauge(name: str, says: str, *labels: str) -> Gauge:
+            return Gauge(f"cuzkd_{name}", says, labels, registry=registry)
+
+        def seconds(name: str, says: str, *labels: str) -> Histogram:
+            return Histogram(f"cuzkd_{name}_seconds", says, labels, buckets=BUCKETS_S, registry=registry)
+
         Info("cuzkd_build", "Version of the daemon.", registry=registry).info({"version": version})
-        self._phase = Histogram(
-            "cuzkd_phase_seconds",
+        self._serving = gauge("serving", "1 while jobs are accepted and a prover can work.")
+        # jobs
+        self._phase = seconds(
+            "phase",
             "Time of one partition in one phase; queue_wait and total count from submission, calculation* is before.",
-            ("phase", "circuit", "backend"),
-            buckets=BUCKETS_S,
+            *("phase", "circuit", "backend"),
+        )
+        self._job = seconds("job", "Submission to the end of a job.", "circuit")
+        self._waiting = gauge("queue_partitions", "Partitions that wait.", "priority")
+        self._submitted = counter("jobs_submitted", "Jobs accepted.", "priority")
+        self._refused = counter("refused", "Submissions that were not accepted, and why.", "reason")
+        self._resumed = counter("jobs_resumed", "Jobs of an earlier run of the daemon that went on.")
+        self._ended = counter("jobs", "Jobs that ended, and why.", "state", "reason")
+        self._proofs = counter("proofs", "Verified proofs made.", "circuit", "backend")
+        self._retries = counter("retries", "Attempts that ended without a proof and were repeated.", "reason")
+        self._calculations = counter(
+            "calculations", "Witnesses calculated from inputs, or why not.", "reason"
+        )
+        # the journal
+        self._journal = seconds("journal", "One transaction of the journal, until it is on the disk.")
+        self._records = counter("journal_records", "Records that are on the disk.")
+        self._journal_failures = counter("journal_failures", "Transactions that could not be written.")
+        self._journal_failing = gauge("journal_failing", "1 while the last transaction could not be written.")
+        # provers and devices
+        self._deaths = counter("prover_deaths", "Prover processes that died.", "prover")
+        self._state = gauge("prover_state", "1 for the state it is in.", "prover", "state")
+        self._ready_provers = gauge("provers_ready", "Prover processes that can work.")
+        self._selftests = counter(
+            "selftests", "Known proofs made before a prover was ready.", "prover", "result"
+        )
+        self._selftest_s = gauge("selftest_seconds", "Time of the last self-test that passed.", "prover")
+        self._quarantined = gauge("device_quarantined", "1 while a device is left alone.", "device")
+        self._quarantines = counter("quarantines", "Quarantines that began.", "device")
+        self._returns = counter("device_returns", "Devices that came back from quarantine.", "device")
+        self._wrong = counter("wrong_proofs", "Proofs that did not verify and were made again.", "device")
+        self._fallback = counter("cpu_fallback_proofs", "Made by the processor where a device is preferred.")
+        self._sets = Histogram(
+            "cuzkd_launch_set_partitions",
+            "Of each proof: how many partitions its device began together.",
+            buckets=SET_SIZES,
             registry=registry,
         )
-        self._job = Histogram(
-            "cuzkd_job_seconds",
-            "Submission to the end of a job.",
-            ("circuit",),
-            buckets=BUCKETS_S,
-            registry=registry,
+        self._synthesising = gauge("synthesising_partitions", "In synthesis.", "prover")
+        self._ready = gauge("ready_partitions", "Synthesised, waiting.", "prover")
+        self._busy = gauge("device_busy", "1 while the device's mutex is held.", "prover")
+        # memory
+        self._pinned = gauge(
+            "pinned_bytes",
+            "Pool memory: slabs = leased + free + lost; lost is what somebody still looks at after its lease.",
+            *("prover", "state"),
         )
-        self._waiting = Gauge(
-            "cuzkd_queue_partitions", "Partitions that wait.", ("priority",), registry=registry
-        )
-        self._submitted = Counter("cuzkd_jobs_submitted", "Jobs accepted.", ("priority",), registry=registry)
-        self._ended = Counter(
-            "cuzkd_jobs", "Jobs that ended, and why.", ("state", "reason"), registry=registry
-        )
-        self._proofs = Counter(
-            "cuzkd_proofs", "Verified proofs made.", ("circuit", "backend"), registry=registry
-        )
-        self._retries = Counter(
-            "cuzkd_retries",
-            "Attempts that ended without a proof and were repeated.",
-            ("reason",),
-            registry=registry,
-        )
-        self._calculations = Counter(
-            "cuzkd_calculations",
-            "Witnesses calculated from inputs, or why not.",
-            ("reason",),
-            registry=registry,
-        )
-        self._restarts = Counter(
-            "cuzkd_prover_deaths", "Prover processes that died.", ("prover",), registry=registry
-        )
-        self._state = Gauge(
-            "cuzkd_prover_state", "1 for the state it is in.", ("prover", "state"), registry=registry
-        )
-        self._pinned = Gauge(
-            "cuzkd_pinned_bytes",
-            "Pool memory: slabs = leased + free + lost.",
-            ("prover", "state"),
-            registry=registry,
-        )
-        self._slabs = Counter("cuzkd_slabs_made", "Slabs made.", ("on_job_path",), registry=registry)
-        self._h2d = Counter("cuzkd_h2d_bytes", "Bytes copied to devices.", registry=registry)
-        self._synthesising = Gauge(
-            "cuzkd_synthesising_partitions", "In synthesis.", ("prover",), registry=registry
-        )
-        self._ready = Gauge("cuzkd_ready_partitions", "Synthesised, waiting.", ("prover",), registry=registry)
-        self._busy = Gauge(
-            "cuzkd_device_busy", "1 while the device's mutex is held.", ("prover",), registry=registry
-        )
-        self._vram = Gauge("cuzkd_vram_used_bytes", "Device memory in use.", ("prover",), registry=registry)
-        self._keys = Gauge("cuzkd_resident_key_bytes", "Keys on the device.", ("prover",), registry=registry)
-        self._loaded = Gauge(
-            "cuzkd_circuit_resident_bytes", "A loaded key.", ("prover", "circuit"), registry=registry
-        )
-        self._key_load = Histogram(
-            "cuzkd_key_load_seconds", "Loading a key.", ("circuit",), buckets=BUCKETS_S, registry=registry
-        )
-        self._budget = Gauge("cuzkd_budget_bytes", "Host memory budget.", ("kind",), registry=registry)
-        self._budget_waiting = Gauge(
-            "cuzkd_budget_requests", "Requests waiting for memory.", registry=registry
-        )
+        self._slabs = counter("slabs_made", "Slabs made.", "on_job_path")
+        self._h2d = counter("h2d_bytes", "Bytes copied to devices.")
+        self._vram = gauge("vram_used_bytes", "Device memory in use, by whomever.", "prover")
+        self._vram_free = gauge("vram_free_bytes", "Device memory that is free.", "prover")
+        self._keys = gauge("resident_key_bytes", "Keys on the device.", "prover")
+        self._loaded = gauge("circuit_resident_bytes", "A loaded key.", "prover", "circuit")
+        self._key_load = seconds("key_load", "Loading a key.", "circuit")
+        self._budget = gauge("budget_bytes", "Host memory budget.", "kind")
+        self._budget_waiting = gauge("budget_requests", "Requests waiting for memory.")
         self._beats: dict[str, Heartbeat] = {}
         self._circuits: dict[str, set[str]] = {}
+        self._states: dict[str, str] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Every series whose labels are known has a value."""
         for priority in Priority:
             self._waiting.labels(_name(priority)).set(0)
             self._submitted.labels(_name(priority))
-        for state in (JobState.DONE, JobState.CANCELLED):
-            self._ended.labels(state.value, "" if state is JobState.DONE else "cancelled")
+        self._ended.labels(JobState.DONE.value, "")
+        self._ended.labels(JobState.CANCELLED.value, Cancelled.code)
+        for code in TROUBLES:
+            self._ended.labels(JobState.FAILED.value, code)
+            self._refused.labels(code)
         for on_job_path in ("true", "false"):
             self._slabs.labels(on_job_path)
-        for reason in ("", "invalid_input", "unsatisfied_witness"):
+        for reason in ("", *TROUBLES):
             self._calculations.labels(reason)
-        for reason in ("device_fault", "exhausted", "self_verify", "unavailable"):
+        for reason in ("self_verify", *TROUBLES):
             self._retries.labels(reason)
+        for kind in ("limit", "used", "peak"):
+            self._budget.labels(kind)
+
+    def serves(self, serving: bool) -> None:
+        """Whether the daemon says SERVING now."""
+        self._serving.set(serving)
 
     def handle(self, event: Event) -> None:
         """Take one event in. Events that no series is made of pass by."""
@@ -135,15 +164,27 @@ class Metrics:
             case JobFinished():
                 self._ended.labels(event.state.value, event.reason).inc()
                 self._job.labels(event.circuit).observe(event.total_s)
+            case JobResumed():
+                self._resumed.inc()
+            case Refused():
+                self._refused.labels(event.reason).inc()
+            case JournalWrite():
+                self._written(event)
             case PartitionFinished():
                 result = event.result
                 self._proofs.labels(event.circuit, result.backend).inc()
+                if self._policy == "prefer" and result.backend == "cpu":
+                    self._fallback.inc()
                 self._phases(event.circuit, result.backend, result.phases)
+            case LaunchSet():
+                self._sets.observe(event.size)
             case WitnessCalculated():
                 self._calculations.labels(event.reason).inc()
                 self._phases(event.circuit, "intake", event.phases)
             case PartitionRetried():
                 self._retries.labels(event.reason).inc()
+                if event.device:
+                    self._wrong.labels(event.device).inc()
             case QueueDepths():
                 for priority, count in event.waiting.items():
                     self._waiting.labels(_name(priority)).set(count)
@@ -158,6 +199,18 @@ class Metrics:
                 self._circuit(event)
             case ProverState():
                 self._prover(event)
+            case SelfTest():
+                self._selftests.labels(event.prover, "passed" if event.passed else "failed").inc()
+                if event.passed:
+                    self._selftest_s.labels(event.prover).set(event.seconds)
+            case Quarantined():
+                self._device(event.device or event.prover)
+                self._quarantined.labels(event.device or event.prover).set(1)
+                self._quarantines.labels(event.device or event.prover).inc()
+            case DeviceReturned():
+                self._device(event.device)
+                self._quarantined.labels(event.device).set(0)
+                self._returns.labels(event.device).inc()
 
     def text(self) -> str:
         """All series in Prometheus's text format. Thread-safe."""
@@ -165,7 +218,16 @@ class Metrics:
 
     def _phases(self, circuit: str, backend: str, phases: Mapping[str, float]) -> None:
         for phase, seconds in phases.items():
-            self._phase.labels(phase, circuit, backend).observe(seconds)
+            if math.isfinite(seconds):  # a sum with NaN in it stays NaN
+                self._phase.labels(phase, circuit, backend).observe(max(seconds, 0.0))
+
+    def _written(self, event: JournalWrite) -> None:
+        self._journal.observe(event.seconds)
+        self._journal_failing.set(event.failed)
+        if event.failed:
+            self._journal_failures.inc()
+        else:
+            self._records.inc(event.records)
 
     def _beat(self, beat: Heartbeat) -> None:
         before = self._beats.get(beat.prover)
@@ -184,10 +246,12 @@ class Metrics:
         self._pinned.labels(name, "slab").set(beat.pinned_slab_bytes)
         self._pinned.labels(name, "leased").set(beat.pinned_leased_bytes)
         self._pinned.labels(name, "free").set(beat.pinned_free_bytes)
+        self._pinned.labels(name, "lost").set(beat.pinned_lost_bytes)
         self._synthesising.labels(name).set(beat.synthesising)
         self._ready.labels(name).set(beat.ready)
         self._busy.labels(name).set(beat.device_busy)
         self._vram.labels(name).set(beat.vram_used_bytes)
+        self._vram_free.labels(name).set(beat.vram_free_bytes)
         self._keys.labels(name).set(beat.resident_key_bytes)
 
     def _circuit(self, event: CircuitLoaded) -> None:
@@ -201,10 +265,16 @@ class Metrics:
             self._loaded.remove(event.prover, event.circuit)
 
     def _prover(self, event: ProverState) -> None:
-        deaths = self._restarts.labels(event.prover)
+        deaths = self._deaths.labels(event.prover)
+        for result in ("passed", "failed"):
+            self._selftests.labels(event.prover, result)
         for state in STATES:
             self._state.labels(event.prover, state).set(state == event.state)
-        if event.state not in ("dead", "stopped"):
+        self._states[event.prover] = event.state
+        self._ready_provers.set(sum(state == "ready" for state in self._states.values()))
+        if event.state == "ready":
+            self._device(event.device)
+        if event.state not in GONE:
             return
         if event.state == "dead":
             deaths.inc()
@@ -213,6 +283,11 @@ class Metrics:
             self._gauges(_nothing(event.prover))
         for circuit in self._circuits.pop(event.prover, set()):
             self._loaded.remove(event.prover, circuit)
+
+    def _device(self, device: str) -> None:
+        """Its series begin."""
+        for series in (self._quarantined, self._quarantines, self._returns, self._wrong):
+            series.labels(device)
 
 
 def _name(priority: Priority) -> str:

@@ -29,5 +29,5 @@ command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || command -v c
 "$python" -m venv "$prefix"
 "$prefix/bin/python" -m pip install --quiet "$source_dir${extra:+[$extra]}"
 install -D -m 0644 "$source_dir/README.md" "$prefix/share/doc/cuzkd/README.md"
-install -D -m 0644 -t "$prefix/share/doc/cuzkd" "$source_dir"/deploy/cuzkd.toml "$source_dir"/deploy/cuzkd.service "$source_dir"/deploy/prometheus.yml
+install -D -m 0644 -t "$prefix/share/doc/cuzkd" "$source_dir"/deploy/cuzkd.toml "$source_dir"/deploy/cuzkd.service "$source_dir"/deploy/prometheus.yml "$source_dir"/deploy/alerts.yml
 "$prefix/bin/cuzkd" --version

@@ -44,7 +44,9 @@ class PartitionFinished:
 
 @dataclass(frozen=True)
 class PartitionRetried:
-    """An attempt ended without a proof, and there will be another. reason: code of cuzkd.errors."""
+    """An attempt ended without a proof, and there will be another. reason: code of cuzkd.errors, or self_verify: then
+    device is whose proof did not verify.
+    """
 
     job_id: str
     index: int
@@ -52,6 +54,7 @@ class PartitionRetried:
     reason: str
     message: str
     attempt: int
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class DeviceReturned:
 
 @dataclass(frozen=True)
 class LaunchSet:
-    """Partitions that a device began together."""
+    """A proof was made; size: of how many partitions that the device began together it was one."""
 
     prover: str
     size: int
@@ -234,7 +237,7 @@ Event = (
 class ProverStatus:
     """One device, or who stands in for it. state: starting, idle, proving, dead, stopped, quarantined (nobody stands
     in). cause: why it is dead or in quarantine. failures: of the device, in a row. quarantined: UUID of the device that
-    is left alone, for another quarantine_left_s.
+    is left alone, for another quarantine_left_s. evidence: of its last quarantine, what the driver counts of errors.
     """
 
     prover: str
@@ -255,6 +258,7 @@ class ProverStatus:
     failures: int = 0
     quarantined: str = ""
     quarantine_left_s: float = 0.0
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -333,6 +337,7 @@ class ProverNumbers:
     state: ProverState
     beat: Heartbeat | None = None
     restarts: int = 0
+    evidence: Mapping[str, str] = field(default_factory=dict)  # of its device's last quarantine
     h2d_bytes_before: int = 0
     circuits: dict[str, int] = field(default_factory=dict)
 
@@ -381,6 +386,8 @@ class Stats:
                 self.resumed += 1
             case Quarantined():
                 self.quarantines += 1
+                if event.prover in self.provers:
+                    self.provers[event.prover].evidence = event.counters
             case JournalWrite():
                 self._journal(event)
 

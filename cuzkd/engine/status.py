@@ -102,6 +102,7 @@ def _prover(name: str, numbers: ProverNumbers, fleet: Fleet, now_s: float) -> Pr
         failures=health.failures,
         quarantined=(health.device or "unknown") if shut_out else "",
         quarantine_left_s=max(health.until_s - now_s, 0.0) if health.until_s is not None else 0.0,
+        evidence=dict(numbers.evidence),
     )
 
 

@@ -37,7 +37,7 @@ KEEPALIVE_MS = 30_000
 
 class Server:
     """servicer: handlers of ProvingEngine. serving(): (True, "") or (False, reason), asked often. reserve: bytes of the
-    host budget for requests that are being read.
+    host budget for requests that are being read. told: hears of serving() as often as clients do.
     """
 
     def __init__(
@@ -48,9 +48,11 @@ class Server:
         max_message_bytes: int,
         message_budget_bytes: int,
         reserve: Reserve = lambda nbytes: NOTHING,
+        told: Callable[[bool], None] = lambda serving: None,
         security: listen.Security | None = None,
     ) -> None:
         self._serving = serving
+        self._told = told
         self._security = security
         self.permits = Permits(max_message_bytes, message_budget_bytes, reserve)
         interceptors: list[grpc.aio.ServerInterceptor] = [Statuses()]
@@ -92,6 +94,7 @@ class Server:
     async def drain(self) -> None:
         """Say NOT_SERVING from now on. Calls are still answered: clients fetch their results."""
         await self._stop_following()
+        self._told(False)
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace_s: float) -> None:
@@ -112,6 +115,7 @@ class Server:
         status = health_pb2.HealthCheckResponse.ServingStatus.Value(word)
         for name in ("", SERVICE):
             await self._health.set(name, status)
+        self._told(serving)
         return serving
 
     async def _follow_health(self) -> None:
