@@ -120,6 +120,32 @@ class PlainHost:
         return -1
 
 
+class HeldHost(PlainHost):
+    """Copies the witness of y = x * x only when it may: `hold(x)`, then `let(x)`. began: squares, as they came."""
+
+    def __init__(self):
+        self._gates = {}
+        self.began = []
+
+    def hold(self, *xs):
+        self._gates |= {x * x: threading.Event() for x in xs}
+
+    def let(self, *xs):
+        for x in xs:
+            self._gates[x * x].set()
+
+    def let_all(self):
+        for gate in self._gates.values():
+            gate.set()
+
+    def copy_witness(self, curve, raw, out):
+        square = ints(np.frombuffer(raw, np.uint64).reshape(-1, 4)[1:2])[0]
+        self.began.append(square)
+        if square in self._gates:
+            assert self._gates[square].wait(60)
+        return super().copy_witness(curve, raw, out)
+
+
 class ScriptedBackend:
     """Computes nothing; takes its time, and can be held. `result_gate`: results wait for it.
 
@@ -132,6 +158,7 @@ class ScriptedBackend:
         self.in_place = self.scratch_c = in_place
         self.result_gate = threading.Event()
         self.result_gate.set()
+        self.uploaded = 0
         self.launched = []
         self.sets = []
         self.full = {}
@@ -166,6 +193,7 @@ class ScriptedBackend:
             assert vector.shape == (rows, 4)
         assert not a[3:].any() and not b[3:].any()
         self.fill("upload")
+        self.uploaded += 1
         kept = z if self.in_place else z.copy()
         return SimpleNamespace(z=kept, a=a if self.in_place else None, wait=lambda: None)
 
@@ -316,7 +344,16 @@ class Front:
 class InProcess:
     """Workers in this process, over a socketpair, with fakes below them."""
 
-    def __init__(self, backend=None, circuits=None, limit_bytes=64 << 20, hints=None, **configure):
+    def __init__(
+        self,
+        backend=None,
+        circuits=None,
+        limit_bytes=64 << 20,
+        hints=None,
+        host=None,
+        selftest=lambda curve: None,
+        **configure,
+    ):
         self.front = Front(limit_bytes)
         self.backend = backend or ScriptedBackend()
         self.circuits = circuits if circuits is not None else {"square": square_circuit()}
@@ -326,13 +363,14 @@ class InProcess:
         options = {"max_parallel_synthesis": 2, "ready_target": 2, "wipe": True} | configure
         parts = Parts(
             self.backend,
-            PlainHost(),
+            host or PlainHost(),
             self.groth16,
             PagesUpstream(),
             self._open,
             lambda curve: CURVES[curve].r,
             CapacityHints(hints),
             lambda curve: self.device_is_right,
+            selftest,
         )
         channel = Channel(self.front.theirs, wire.ToProver)
         self.workers = Workers(channel, wire.Configure(**options), parts, leave=self.left.append)
