@@ -120,7 +120,7 @@ class Daemon:
     listen: str = setting(text, "unix:///run/cuzkd/cuzkd.sock")
     state_dir: Path = setting(folder, Path("/var/lib/cuzkd"))
     metrics: str = setting(host_port, "")  # HOST:PORT of /metrics and /status; empty = off
-    drain_s: float = setting(span, 60.0)  # how long running jobs may go on after the first SIGTERM
+    drain_s: float = setting(span, 60.0)  # how long provers may finish what they hold after SIGTERM
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info")
 
 
@@ -128,7 +128,7 @@ class Daemon:
 class Security:
     tls_cert: Path | None = setting(path, None)
     tls_key: Path | None = setting(path, None)
-    token_file: Path | None = setting(path, None)  # its content is the bearer token that clients send
+    token_file: Path | None = setting(path, None)  # the bearer tokens that clients send, and their owners
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def test_the_example_explains_every_setting():
         ("[memory]\nbudget = -1", "memory.budget"),
         ("[memory]\nbudget = true", "memory.budget"),
         ("[memory]\nwipe = 'yes'", "memory.wipe: expected true or false"),
-        ("[proving]\nbackend = 'gpu'", "expected one of auto, cpu, cuda"),
+        ("[proving]\npolicy = 'gpu'", "expected one of prefer, require, cpu"),
         ("[proving]\nready_target = 0", "from 1 up"),
         ("[proving]\nready_target = 1.5", "proving.ready_target"),
         ("[daemon]\ndrain_s = '5 years'", "daemon.drain_s"),
@@ -61,9 +61,9 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_flags_win_over_the_file(tmp_path):
     file = tmp_path / "my.toml"
-    file.write_text("[proving]\nbackend = 'cuda'\nthreads = 3\n")
+    file.write_text("[proving]\npolicy = 'require'\nthreads = 3\n")
     loaded = config.load(file, {"proving": {"policy": "cpu"}, "daemon": {"state_dir": "/s"}})
-    assert (loaded.proving.backend, loaded.proving.threads) == ("cpu", 3)
+    assert (loaded.proving.policy, loaded.proving.threads) == ("cpu", 3)
     assert loaded.daemon.state_dir == Path("/s")
 
 

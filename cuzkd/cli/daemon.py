@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cuzkd import config, terminal
 from cuzkd.cli import access
 from cuzkd.cli.codes import DONE, NOT_NOW
+
+if TYPE_CHECKING:
+    from cuzkd.service.v1 import proving_pb2 as pb
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -34,10 +39,16 @@ def _status(args: argparse.Namespace) -> int:
         circuits = client.circuits()
     word = "serving" if answer.serving else f"not serving: {answer.not_serving_reason}"
     print(f"cuzkd {answer.version}, up {answer.uptime_seconds} s, {word}")
-    print(f"proofs {answer.total_proofs_completed}, failed {answer.total_proofs_failed}")
-    print(f"pinned {terminal.byte_count(answer.pinned_memory_bytes)}")
-    devices = [(d.device, d.backend, d.name, d.state, str(d.restarts)) for d in answer.devices]
-    print("\n" + terminal.table(("device", "backend", "name", "state", "restarts"), devices))
+    print(f"proofs {answer.total_proofs_completed}, failed jobs {answer.total_proofs_failed}")
+    pinned = terminal.byte_count(answer.pinned_memory_bytes)
+    print(f"policy {answer.policy}, pinned {pinned}, a job submitted now waits {_wait(answer)}")
+    devices = [
+        (d.device or "none", d.backend, d.name, d.state, str(d.failures), str(d.restarts))
+        for d in answer.devices
+    ]
+    print("\n" + terminal.table(("device", "backend", "name", "state", "failures", "restarts"), devices))
+    for line in (trouble for device in answer.devices if (trouble := _trouble(device, time.time()))):
+        print(line)
     tiers = {srs.circuit_id: pb.SRSStatus.Tier.Name(srs.tier).lower() for srs in answer.loaded_srs}
     waiting = {q.proof_kind.removeprefix("circuit:"): (q.pending, q.in_progress) for q in answer.queues}
     rows = []
@@ -47,6 +58,23 @@ def _status(args: argparse.Namespace) -> int:
         rows.append((name, circuit.curve, f"{circuit.n_constraints:,}", tier, str(pending), str(running)))
     print("\n" + terminal.table(("circuit", "curve", "constraints", "key", "waiting", "running"), rows))
     return DONE if answer.serving else NOT_NOW
+
+
+def _wait(answer: pb.GetStatusResponse) -> str:
+    """How long a job would wait; 0 is nobody before it, or nobody who knows."""
+    waiting = sum(queue.pending for queue in answer.queues)
+    if answer.expected_wait_ms:
+        return f"about {answer.expected_wait_ms / 1000:.0f} s"
+    return f"behind {terminal.counted(waiting, 'partition')}" if waiting else "for nobody"
+
+
+def _trouble(device: pb.DeviceStatus, now_unix_s: float) -> str:
+    """One line about a device that does not work, or did not; "" when there is nothing to say."""
+    if device.quarantined_device:
+        left_s = max(device.quarantined_until_unix_ms / 1000 - now_unix_s, 0.0)
+        failures = terminal.counted(device.failures, "failure")
+        return f"{device.quarantined_device}: in quarantine for another {left_s:.0f} s after {failures}: {device.cause}"
+    return f"{device.device or device.state}: {device.cause}" if device.cause else ""
 
 
 def _preload(args: argparse.Namespace) -> int:
