@@ -84,6 +84,7 @@ class _Process:
         """Kill and reap it; its exit status."""
         status = await reap(self.process, patience_s=0.0)
         await self.channel.close()
+        assert status is not None  # it was waited for
         return status
 
 

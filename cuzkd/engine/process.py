@@ -55,15 +55,21 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def reap(process: asyncio.subprocess.Process, patience_s: float) -> int:
-    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards."""
+async def reap(
+    process: asyncio.subprocess.Process, patience_s: float, killed_s: float | None = None
+) -> int | None:
+    """Wait a little for an exit, then kill; returns the exit status. The process is gone afterwards.
+
+    None: killed_s after it was killed it was still there, stuck in the kernel. It will do nothing of its own any more.
+    """
     exited = asyncio.ensure_future(process.wait())
     await asyncio.wait([exited], timeout=patience_s)
     if not exited.done():
         # Not process.kill(): that looks first whether the process has ended, and takes its status from asyncio if so.
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    return await exited
+    await asyncio.wait([exited], timeout=killed_s)
+    return exited.result() if exited.done() else None
 
 
 def describe_exit(status: int) -> str:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -28,12 +30,16 @@ from cuzkd.engine.channel import Channel
 from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.engine.workers import Parts, Workers
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, Unavailable
+from cuzkd.errors import CuzkdError, DeviceFault, Exhausted, InvalidInput, Unavailable
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
 from cuzkd.groth16.keys import KeyHead, Proof, VerifyingKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream, Upstream
+
+# Far more than a healthy device takes, kernels having been compiled before the self-test.
+OPENING_S = 120.0
+SELFTEST_S = 60.0
 
 
 class Groth16:
@@ -73,7 +79,8 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     that fails the test is the end of the process.
     """
     cpu.set_threads(config.threads or len(os.sched_getaffinity(0)))
-    choice = choose(config.backend or "auto")
+    with within(OPENING_S, reporter, "start"):
+        choice = choose(config.backend or "auto")
     backend = choice.backend
     said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
@@ -83,7 +90,8 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
         backend.warm_up(curve)
     canary = Canary(backend, faults.load(config.fault), Path(config.state_dir) / "canary")
     try:
-        selftest_s = canary.test_all(curves)
+        with within(SELFTEST_S, reporter, "selftest", backend.device):
+            selftest_s = canary.test_all(curves)
     except Exception as error:
         give_up(reporter, "self-test", error, "selftest", backend.device)
     return Parts(
@@ -123,6 +131,20 @@ def serve(sock: socket.socket) -> None:
     except Exception as error:
         give_up(reporter, f"opening the {backend!r} backend", error, "start")
     workers.run()
+
+
+@contextmanager
+def within(limit_s: float, reporter: Reporter, stage: str, device: str = "") -> Iterator[None]:
+    """A block that calls a driver, which may hang: after limit_s that is said, and the process ends."""
+    late = DeviceFault(f"did not come to an end within {limit_s:g} s")
+    doing = {"start": "opening the device", "selftest": "self-test"}[stage]
+    timer = threading.Timer(limit_s, lambda: give_up(reporter, doing, late, stage, device))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def give_up(reporter: Reporter, doing: str, error: Exception, stage: str, device: str = "") -> NoReturn:

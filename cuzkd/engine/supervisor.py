@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from cuzkd.errors import DeviceFault
 log = structlog.get_logger()
 
 EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
+KILL_PATIENCE_S = 10.0  # for one that was killed; a driver may hold it for ever
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
 STOPPING = Death("the daemon is stopping", asked=True)
 
@@ -64,7 +65,7 @@ class Listener(Protocol):
         """Anything but Ready and Fatal."""
 
     def prover_died(self, prover: str, death: Death) -> float:
-        """It is reaped. Returns for how many seconds its successor is to wait."""
+        """It is reaped, or killed for good. Returns for how many seconds its successor is to wait."""
 
     def prover_stopped(self, prover: str) -> None:
         """It is reaped, and there will be no other."""
@@ -93,6 +94,7 @@ class Supervisor:
         self._listener = listener
         self._timing = timing
         self._cwd = cwd
+        self._lock = lock
         self._command = command if lock is None else (*command, "--lock", str(lock))
         self._pause = pause
         self._channel: AsyncChannel[wire.FromProver] | None = None
@@ -160,9 +162,24 @@ class Supervisor:
         finally:
             was_ready, self.ready = self.ready, False
             self._channel = None
-            exit_code = await reap(process, patience_s=0.0 if self._order.done() else EXIT_PATIENCE_S)
+            status = await reap(process, 0.0 if self._order.done() else EXIT_PATIENCE_S, KILL_PATIENCE_S)
             await channel.close()
-        return death or _exited(exit_code, was_ready)
+        if status is None:
+            return self._stuck(process.pid, death)
+        return death or _exited(status, was_ready)
+
+    def _stuck(self, pid: int, death: Death | None) -> Death:
+        """A process that is killed and does not go. Its successor need not wait for its lock: it computes nothing any
+        more, and nobody listens to it.
+        """
+        log.error("prover_cannot_be_reaped", prover=self.name, pid=pid)
+        if self._lock is not None:
+            self._lock.unlink(missing_ok=True)
+        known = death or Death("closed its end")
+        cause = (
+            f"{known.cause}; killed, it is still there after {KILL_PATIENCE_S:g} s, held by a driver perhaps"
+        )
+        return replace(known, cause=cause, suspect=True)
 
     async def _converse(self, channel: AsyncChannel[wire.FromProver], backend: str) -> Death | None:
         """Talk until there is nothing more to say. None: the stream just ended."""

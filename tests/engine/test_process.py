@@ -1,5 +1,6 @@
 """Processes of ours live no longer than who started them, and do nothing while a predecessor lives."""
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -142,3 +143,13 @@ def test_no_core_dump_and_no_debugger():
         assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_S, check=False).returncode == 0
     finally:
         end(child, sock)
+
+
+def test_who_does_not_go_when_killed_is_not_waited_for():
+    class Stuck:
+        pid = 2**22 + 1  # none of that number
+
+        async def wait(self):
+            await asyncio.Event().wait()
+
+    assert asyncio.run(process.reap(Stuck(), 0.0, killed_s=0.0)) is None

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from engine.prover_fakes import Front
@@ -10,6 +11,7 @@ from cuzkd.backend import select
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine import prover
+from cuzkd.engine.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, Unavailable
 from cuzkd.formats import wtns
@@ -135,3 +137,17 @@ def test_a_device_that_is_not_there_and_one_that_does_not_work(monkeypatch):
     without(DeviceFault("an ECC error"))
     with pytest.raises(DeviceFault):  # not quietly the processor
         prover.choose("auto")
+
+
+def test_a_driver_that_hangs_is_not_waited_for(monkeypatch):
+    said, left = [], threading.Event()
+    monkeypatch.setattr(prover.os, "_exit", lambda status: left.set())
+    with prover.within(0.05, Reporter(said.append), "selftest", "GPU-1"):
+        assert left.wait(PATIENCE_S)
+    (message,) = said
+    assert (message.fatal.error_code, message.fatal.stage) == ("device_fault", "selftest")
+    assert message.fatal.device == "GPU-1" and "within 0.05 s" in message.fatal.error_message
+    left.clear()
+    with prover.within(3600.0, Reporter(said.append), "start"):
+        pass
+    assert len(said) == 1

@@ -8,6 +8,7 @@ import sys
 import pytest
 from engine.front import FAKE
 
+from cuzkd.engine import supervisor as supervisors
 from cuzkd.engine.health import Death
 from cuzkd.engine.process import environment
 from cuzkd.engine.supervisor import Supervisor, Timing
@@ -245,3 +246,30 @@ def test_stopping_during_a_pause_does_not_wait_for_its_end(tmp_path):
 def test_the_environment_is_small():
     ours = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET": "x", "LANG": "C", "CUZKD": "y"}
     assert environment(ours) == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "LANG": "C"}
+
+
+def test_a_process_that_cannot_be_reaped_is_given_up(tmp_path, monkeypatch):
+    """As one that a driver holds: its successor does not wait for it, nor for its lock."""
+    real, held = supervisors.reap, []
+
+    async def reap(process, *patience):
+        status = await real(process, *patience)
+        if held:
+            return status
+        held.append(process)
+        (tmp_path / "provers").mkdir()
+        (tmp_path / "provers" / "p.lock").touch()
+        return None
+
+    monkeypatch.setattr(supervisors, "reap", reap)
+
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        supervisor.replace(Death("no heartbeat", stage="proving"))
+        death = await ear.wait("died")
+        assert death.suspect and death.stage == "proving"
+        assert death.cause.startswith("no heartbeat; killed, it is still there")
+        assert not (tmp_path / "provers" / "p.lock").exists()
+        await ear.wait("ready", 2)
+
+    run(tmp_path, body)
