@@ -18,8 +18,6 @@ Life of data: seconds by what they are of -> Report.
 
 from __future__ import annotations
 
-import os
-import signal
 import statistics
 import threading
 import time
@@ -118,25 +116,24 @@ def _kill(daemon: Daemon, bed: Subject, rounds: int, found: Found, say: Callable
 
 
 def _killed_at_rest(daemon: Daemon, bed: Subject) -> float:
-    pid = daemon.prover_pid()
+    killed = daemon.provers()
     began = time.perf_counter()
-    os.kill(pid, signal.SIGKILL)
+    daemon.kill_provers()
     _proof_s(daemon, bed)
     seconds = time.perf_counter() - began
-    if daemon.prover_pid() == pid:
-        raise CuzkdError(f"prover {pid} was killed, and is still the daemon's")
+    if set(killed) & set(daemon.provers()):
+        raise CuzkdError("a prover was killed, and is still the daemon's")
     return seconds
 
 
 def _killed_at_work(daemon: Daemon, bed: Subject) -> float:
     """A prover may be done before it is dead: then another time."""
     for _ in range(TRIES):
-        pid = daemon.prover_pid()
         job_id = daemon.client.submit(bed.name, [bed.witness(0)])
         if not _at_work(daemon, job_id):
             continue
+        daemon.kill_provers()
         began = time.perf_counter()
-        os.kill(pid, signal.SIGKILL)
         answer = served.ended(daemon.client, job_id)
         seconds = time.perf_counter() - began
         served.require_right(bed, answer, [0])
@@ -166,7 +163,7 @@ def _cancel(
         ("until the prover has nothing in hand", _until_free),
         ("until the next job is done", _proof_s),
     )
-    pid = daemon.prover_pid()
+    provers = daemon.provers()
     for number in range(cancels):
         job_id = daemon.client.submit(large.name, [large.witness(0)])
         if not _at_work(daemon, job_id):
@@ -186,7 +183,7 @@ def _cancel(
         found.note("cancel", "until its watcher knows", watcher.ended("cancelled") - began)
         found.cancelled_at.append(at)
         say(f"cancel {number + 1}, {at}: {what} {seconds:.3f} s")
-    if daemon.prover_pid() != pid:
+    if daemon.provers() != provers:
         raise CuzkdError("a cancel has cost a prover")
 
 

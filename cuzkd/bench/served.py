@@ -50,7 +50,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Processes:
-    """Seconds of processor time that both have used so far."""
+    """Seconds of processor time that the front and the provers have used so far."""
 
     front_s: float
     prover_s: float
@@ -128,23 +128,29 @@ class Daemon:
             self._process.wait()
             self._process = None
 
-    def prover_pid(self) -> int:
-        (device,) = self.client.status().devices
-        return int(device.prover_pid)
+    def provers(self) -> list[int]:
+        """Their process ids: one for each device."""
+        return [device.prover_pid for device in self.client.status().devices]
+
+    def kill_provers(self) -> None:
+        for pid in self.provers():
+            os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Its prover is stopped for the block, and goes on after it."""
-        pid = self.prover_pid()
-        os.kill(pid, signal.SIGSTOP)
+        """Its provers are stopped for the block, and go on after it."""
+        stopped = self.provers()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def processor_time(self) -> Processes:
-        return Processes(_processor_s(self._running().pid), _processor_s(self.prover_pid()))
+        return Processes(_processor_s(self._running().pid), sum(map(_processor_s, self.provers())))
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
