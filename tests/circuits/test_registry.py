@@ -361,3 +361,40 @@ def test_looking_up_loads_no_native_code(tmp_path):
     subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], check=True, cwd=Path(registry.__file__).parents[2]
     )
+
+
+def test_a_manifest_is_parsed_again_only_when_its_file_has_changed(tmp_path, monkeypatch):
+    parsed = []
+    from_json = registry.manifests.from_json
+    monkeypatch.setattr(
+        registry.manifests, "from_json", lambda text, where: parsed.append(where) or from_json(text, where)
+    )
+    circuits = Registry(tmp_path)
+    circuits.install("c", setup.setup(builtin.constraints("bn254", 2)), source="test")
+
+    def looks(times):
+        parsed.clear()
+        found = [circuits.get("c") for _ in range(times)]
+        return len(parsed), found[-1]
+
+    assert looks(3)[0] == 3, "it could be changed within the same tick of the clock"
+    monkeypatch.setattr(registry, "SETTLED_S", -1.0)
+    count, found = looks(3)
+    assert count == 1 and looks(3) == (0, found) and list(circuits.list()) == [found]
+    path = circuits.directory / "c" / registry.MANIFEST
+    text = path.read_text()
+    path.write_text(text.replace('"test"', '"tents"'))
+    os.utime(path, ns=(0, 0))  # whatever it says of itself
+    count, changed = looks(2)
+    assert count == 1 and (changed.source, found.source) == ("tents", "test")
+    path.write_text("{")
+    for _ in range(2):
+        with pytest.raises(InvalidKey):
+            circuits.get("c")
+    path.write_text(text)
+    assert looks(2) == (1, found)
+    circuits.remove("c")
+    with pytest.raises(NotFound):
+        circuits.get("c")
+    circuits.install("c", setup.setup(builtin.constraints("bn254", 3)), source="test")
+    assert looks(2)[1].n_constraints != found.n_constraints
