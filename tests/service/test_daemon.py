@@ -191,7 +191,9 @@ def test_phases_are_in_reply_metrics_and_log(running, world):
         assert re.search(rf'^cuzkd_\w*phase\w*_count{{[^}}]*phase="{name}"[^}}]*}} [1-9]', text, re.M), name
     assert client.metrics().splitlines()[0] == text.splitlines()[0]
     shown = json.loads(page(daemon, "/status"))
-    assert shown["proofs_completed"] >= 1 and shown["counters"]["completed_by_kind"]["circuit:chain-bn254"] >= 1
+    assert (
+        shown["proofs_completed"] >= 1 and shown["counters"]["completed_by_kind"]["circuit:chain-bn254"] >= 1
+    )
     assert shown["pipelines"][-1]["partitions"][0]["state"] == "done" and shown["journal"]["records"] >= 2
     assert cuzkd_value(text, "cuzkd_serving") == 1 and cuzkd_value(text, "cuzkd_journal_failing") == 0
     for event in ("gpu_timing", "fin_timing"):

@@ -1,9 +1,13 @@
-"""Tokens and their owners: how the file is read, and who is told apart by it."""
+"""Tokens and their owners: how the file is read, who is told apart by it, and that they cannot see each other."""
 
 import pytest
+from service.servers import serving, wait_until
 
+from cuzkd import errors
+from cuzkd.client import Client, require_done
 from cuzkd.errors import InvalidInput
-from cuzkd.service import owners
+from cuzkd.service import listen, owners
+from cuzkd.service.v1 import proving_pb2 as pb
 
 A, B = "a" * 16, "b" * 20
 
@@ -64,3 +68,62 @@ def test_nobody_prints_a_token():
 
 def test_outside_of_a_call_there_is_no_owner():
     assert owners.current() == ""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Clients of alice and of bob, at one daemon."""
+    tokens = owners.parse(f"alice {A}\nbob {B}", "file")
+    folder = tmp_path_factory.mktemp("two")
+    with serving(folder, security=listen.Security(b"", b"", tokens)) as server:
+        clients = []
+        for token in tokens:
+            client = Client(f"unix://{server.address.path}")
+            client._metadata = (("authorization", f"Bearer {token.secret}"),)  # over a socket, without TLS
+            wait_until(lambda client=client: client.status().serving)
+            clients.append(client)
+        yield clients
+        for client in clients:
+            client.close()
+
+
+def said(call):
+    with pytest.raises(errors.CuzkdError) as caught:
+        call()
+    return type(caught.value), str(caught.value)
+
+
+def test_a_job_is_unknown_to_others(two):
+    alice, bob = two
+    job = alice.submit("square", [b"hold"], request_id="secret name")
+    for some_id in (job, "secret name"):
+        for call in (bob.wait, bob.cancel, lambda some_id: list(bob.watch(some_id))):
+            kind, words = said(lambda call=call, some_id=some_id: call(some_id))
+            _, unknown = said(lambda call=call: call("never was"))
+            assert kind is errors.NotFound
+            assert words.replace(some_id, "ID") == unknown.replace("never was", "ID"), "it tells nothing"
+    assert next(alice.watch(job)).state in ("queued", "synthesising")
+    assert alice.cancel("secret name")
+
+
+def test_the_same_request_id_is_anothers_own(two):
+    alice, bob = two
+    mine = alice.submit("square", [b"ok:a"], request_id="1")
+    his = bob.submit("square", [b"ok:b"], request_id="1")
+    assert mine != his
+    for client, job in ((alice, mine), (bob, his)):
+        assert require_done(client.wait("1")).job_id == job
+
+
+def test_an_upload_is_its_owners(two):
+    alice, bob = two
+    upload = alice.upload(b"ok")
+    request = pb_request(upload)
+    kind, words = said(lambda: bob._call(bob._stub.SubmitProof, request))
+    _, unknown = said(lambda: bob._call(bob._stub.SubmitProof, pb_request("never-was")))
+    assert kind is errors.NotFound and words.replace(upload, "ID") == unknown.replace("never-was", "ID")
+    assert require_done(alice.wait(alice._call(alice._stub.SubmitProof, request).job_id)).results
+
+
+def pb_request(upload_id):
+    return pb.SubmitProofRequest(circuit_id="square", partitions=[pb.Partition(upload_id=upload_id)])

@@ -113,6 +113,33 @@ def test_a_failed_job_names_its_class(client):
             require_done(answer)
 
 
+def test_what_a_watcher_is_told(client):
+    job_id = client.submit("square", [b"hold", b"ok"], request_id="watched")
+    held = next(s for s in client.watch("watched") if s.partition_states[0].state == "synthesising")
+    assert (held.job_id, held.request_id, held.circuit_id) == (job_id, "watched", "square")
+    assert (held.state, held.partitions, held.partitions_done) == ("synthesising", 2, 0)
+    assert [p.index for p in held.partition_states] == [0, 1] and held.partition_states[0].attempts == 1
+    assert 0 <= held.progress <= 1 and not held.error_code
+    client.cancel(job_id)
+    last = list(client.watch(job_id))[-1]
+    assert last.state == "cancelled" and last.expected_end_unix_ms == 0 and last.elapsed_ms >= held.elapsed_ms
+
+
+def test_a_large_job_tells_of_what_is_under_way(client):
+    job_id = client.submit("square", [b"hold"] + [b"ok"] * 300)
+    held = next(s for s in client.watch(job_id) if s.state == "synthesising")
+    assert 0 < len(held.partition_states) < 10 and held.partitions == 301
+    assert all(p.state not in ("queued", "done") for p in held.partition_states)
+    client.cancel(job_id)
+
+
+def test_a_deadline_ends_a_job(client):
+    answer = client.wait(client.submit("square", [b"hold"], deadline_s=0.1))
+    assert (answer.status, answer.error_code) == (pb.AwaitProofResponse.FAILED, "deadline_exceeded")
+    with pytest.raises(errors.DeadlineExceeded):
+        require_done(answer)
+
+
 # -- uploads --
 
 
