@@ -1,15 +1,15 @@
 """The front process's engine: takes jobs, has provers prove them, answers.
 
-Problem. Clients submit, wait, cancel and vanish; provers die; memory is short. Nobody may be kept waiting by
-somebody else's waiting, nothing that can never succeed may be accepted, and what is accepted may not be lost.
+Problem. Clients submit, wait, cancel and vanish; provers die; memory is short; this process itself may be killed.
+Nobody may be kept waiting by somebody else's waiting, nothing that can never succeed may be accepted, and what is
+accepted may not be lost.
 
-Design. One event loop for everything. This file is what clients see; `jobs` owns the jobs, `fleet` the
-provers, `intake` the payloads, `budget_desk` the memory. Waiting is an event per job, so a thousand waiters
-cost nothing.
+Design. One event loop for everything. This file is what clients see, and the order of starting and stopping;
+`submissions` makes jobs of requests, `jobs` owns them, `journal` remembers them, `fleet` has the provers, `intake` the
+payloads, `budget_desk` the memory. Waiting is an event per job, so a thousand waiters cost nothing.
 
-Life of a request. Judged by what is known without reading it (circuit, counts, memory, room in the queue),
-spooled and synced, then accepted in one step that does not wait. What cannot be accepted leaves nothing
-behind.
+Life. start: what the journal holds goes on, then new work is taken. drain: no new work, nothing more for provers. stop:
+what has not ended is handed back to the journal, for the next start.
 """
 
 from __future__ import annotations
@@ -18,47 +18,43 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
+from cuzkd.engine import faults
 from cuzkd.engine.budget_desk import BudgetDesk, Limit, auto_limit
 from cuzkd.engine.calculators import Calculators
+from cuzkd.engine.estimates import Estimates
 from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.intake import Gathered, Intake
-from cuzkd.engine.job import (
-    JobRequest,
-    JobState,
-    JobView,
-)
+from cuzkd.engine.health import Health
+from cuzkd.engine.intake import Intake
+from cuzkd.engine.job import Job, JobRequest, JobState, JobView
 from cuzkd.engine.jobs import Jobs
+from cuzkd.engine.journal import Journal
+from cuzkd.engine.journal_rows import Remembered
+from cuzkd.engine.outlook import Outlook
+from cuzkd.engine.patience import Patience
+from cuzkd.engine.resume import Found, look
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.spool import Spool
-from cuzkd.engine.stats import (
-    BudgetState,
-    EngineStatus,
-    Event,
-    Stats,
-)
+from cuzkd.engine.stats import BudgetState, EngineStatus, Event, JobResumed, Stats
 from cuzkd.engine.status import describe
+from cuzkd.engine.submissions import Submissions
 from cuzkd.engine.supervisor import Supervisor
 from cuzkd.engine.uploads import Uploads
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import (
-    AlreadyExists,
-    Cancelled,
-    InvalidInput,
-    InvalidKey,
-    NotFound,
-    Unavailable,
-)
+from cuzkd.errors import Cancelled, CuzkdError, Exhausted, InvalidKey, NeverFits, NotFound, Unavailable
+from cuzkd.memory.budget import Reservation
 
 log = structlog.get_logger()
 
-MAX_REQUEST_ID = 256  # characters
-BACKENDS = {"prefer": "auto", "require": "cuda", "cpu": "cpu", "reference": "reference"}  # by policy
+STARTING = "the daemon is starting"
+ESTIMATES_S = 30.0  # between two savings
+STUCK_S = 30.0  # a journal that has not answered for so long serves nobody
+LAST_RECORDS_S = 10.0  # how long a stop waits for the disk
 
 
 @dataclass(frozen=True)
@@ -86,22 +82,45 @@ class Engine:
         self._subscribers: list[Callable[[Event], None]] = [self.stats.handle]
         self._budget = Limit(settings.budget_bytes, "configured") if settings.budget_bytes else auto_limit()
         self._desk = BudgetDesk(self._budget.limit_bytes, self._memory_is_short)
-        self._spool = Spool(settings.state_dir, settings.max_upload_bytes, settings.server_folders)
+        planned = faults.load(settings.front_fault)
+        self._spool = Spool(settings.state_dir, settings.max_upload_bytes, settings.server_folders, planned)
+        self._journal = Journal(settings.state_dir, planned, self.publish, clock=clock)
+        self._estimates = Estimates(settings.state_dir / "estimates.json")
+        self._calculators = Calculators(settings.state_dir, settings.intake, self._desk.reserve_async)
         uploads = Uploads(settings.upload_expiry_s, settings.max_partitions)
-        self._calculators = Calculators(settings.state_dir, settings.intake)
-        self._intake = Intake(self._spool, uploads, self._calculators, self.publish, clock)
-        self._jobs = Jobs(settings, self._intake, self.publish, clock)
-        self._fleet = Fleet(self._jobs, self._desk, self.publish, clock)
-        self._fleet.add(self._supervisor("prover-0"))
+        self._intake = Intake(
+            self._spool, uploads, self._calculators, self._journal, planned, self.publish, clock
+        )
+        self._jobs = Jobs(
+            settings, self._intake, self._journal, self._estimates, planned, self.publish, clock
+        )
+        patience = Patience(
+            self._estimates, settings.least_stage_s, lambda name: registry.get(name).log_domain
+        )
+        self._fleet = Fleet(self._jobs, self._desk, self.publish, clock, patience)
+        self._fleet.add(self._supervisor("prover-0"), Health(settings.health_rules()))
         self._jobs.serve(self._fleet)
+        self._outlook = Outlook(self._jobs.queue, self._fleet, self._estimates, clock)
+        self._submissions = Submissions(
+            registry,
+            self._jobs,
+            self._intake,
+            self._journal,
+            self._outlook,
+            planned,
+            self.publish,
+            clock,
+            require_open=self._require_open,
+            require_possible=lambda manifest: self._desk.require_possible(manifest, self._fleet.in_place()),
+        )
         self._started_s = clock()
-        self._closed = "the daemon is starting"  # why no work is accepted; "" when it is
+        self._closed = STARTING  # why no work is accepted; "" when it is
+        self._stopped = False
         self._ticker: asyncio.Task[None] | None = None
 
     def _supervisor(self, name: str) -> Supervisor:
         settings = self._settings
         configure = wire.Configure(
-            backend=BACKENDS[settings.policy],
             state_dir=str(settings.state_dir.resolve()),
             threads=settings.threads,
             max_parallel_synthesis=settings.max_parallel_synthesis,
@@ -120,54 +139,89 @@ class Engine:
             timing=settings.timing,
             cwd=str(settings.state_dir.resolve()),
             command=settings.command,
+            lock=settings.state_dir.resolve() / "provers" / f"{name}.lock",
         )
 
     # -- life --
 
     async def start(self) -> None:
-        """Sweep the spool, start the prover, accept work. Returns before the prover is ready."""
-        swept = await asyncio.to_thread(self._spool.sweep)
+        """Go on with what earlier runs have left, start the prover, accept work. Returns before the prover is ready.
+
+        Raises InvalidInput when the journal cannot be used, Exhausted when the disk is full.
+        """
+        remembered = await self._journal.open()
+        found = await asyncio.to_thread(look, remembered, self._spool)
+        self._restore(remembered, found)
         log.info(
             "engine_started",
             budget_bytes=self._budget.limit_bytes,
             budget_source=self._budget.source,
-            swept_files=swept,
+            swept_files=found.swept,
+            resumed_jobs=len(found.running),
+            ended_jobs=len(remembered.ended),
+            clean=remembered.clean,
         )
         self._fleet.start()
         self._closed = ""
         self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="engine-tick")
 
+    def _restore(self, remembered: Remembered, found: Found) -> None:
+        self._intake.restore(found.uploads)
+        if found.lost_uploads:
+            self._journal.forget_uploads(found.lost_uploads)
+        self._jobs.unprovable.restore(remembered.unprovable)
+        for job in remembered.ended:
+            self._jobs.restore(job)
+        everything = [*remembered.ended, *remembered.running]
+        self._submissions.resume_after(max((job.last_sequence for job in everything), default=0))
+        for job, trouble in found.running:
+            self._jobs.begin(job)
+            if trouble:
+                self._jobs.end(job, JobState.FAILED, CuzkdError.code, trouble)
+            else:
+                done = tuple(record.ticket.index for record in job.partitions if record.result is not None)
+                self.publish(
+                    JobResumed(job.job_id, job.request.circuit, len(job.partitions), len(done), done)
+                )
+
     def drain(self) -> None:
-        """Refuse new work from now on; what was accepted goes on."""
+        """Refuse new work from now on and give provers nothing more; what they have goes on."""
         self._closed = "the daemon is draining"
+        self._jobs.drain()
 
     async def stop(self, drain_s: float = 0.0) -> int:
-        """Drain, give running jobs drain_s to end, cancel the rest, stop the provers. Returns how many it
-        cancelled.
+        """Drain, let provers finish what they have for drain_s, hand the rest back to the journal, stop the provers.
+        Returns how many jobs go on at the next start. Nothing is cancelled by stopping. Once more, it does what a
+        cancelled stop has left undone.
         """
         self.drain()
+        if self._stopped:
+            return 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                await self._jobs.idle.wait()
-        left = list(self._jobs.table.running)
-        for job in left:
-            self._jobs.end(
-                job, JobState.CANCELLED, Unavailable.code, "the daemon stopped before the job had ended"
-            )
+                await self._jobs.rest()
         await self._calculators.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_RECORDS_S):
+                await self._submissions.settle()
+                await self._jobs.announced()
+        left = self._jobs.hand_back()
         await self._fleet.stop()
-        self._jobs.close()
         if self._ticker is not None:
             self._ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticker
         await self._intake.settle()
-        log.info("engine_stopped", cancelled_jobs=len(left))
-        return len(left)
+        await self._journal.close()
+        await self._intake.settle()  # files of ends that were written at the last moment
+        await asyncio.to_thread(self._estimates.save)
+        self._stopped = True
+        log.info("engine_stopped", handed_back_jobs=left)
+        return left
 
     def serving(self) -> tuple[bool, str]:
         """Whether a job submitted now could be proved now or soon, and if not, why."""
-        reason = self._closed or self._fleet.trouble()
+        reason = self._closed or self._stuck() or self._fleet.trouble()
         return not reason, reason
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
@@ -181,91 +235,70 @@ class Engine:
     # -- jobs, as clients see them --
 
     async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes], owner: str = "") -> str:
-        """Stream one payload to the spool; returns the id for UploadRef. An upload that fails leaves nothing.
+        """Stream one payload to the spool; returns the id for UploadRef. An upload that fails leaves nothing; one that
+        does not is there after a restart, too. owner: who alone may name it.
 
         Raises InvalidInput when the size is too large or not what came, Exhausted when the disk is full or
         too many uploads wait for jobs, Unavailable.
         """
         self._require_open()
-        return await self._intake.upload(size_bytes, chunks)
+        return await self._intake.upload(size_bytes, chunks, owner)
 
     async def submit(self, request: JobRequest, on_disk: Callable[[], None] = lambda: None) -> JobView:
-        """Accept a job. Its payloads are on our disk, synced, when this returns. on_disk is called as soon as nothing
-        of them is held in memory any more: inputs take longer, their witnesses are calculated first.
+        """Accept a job. Its payloads and its row are on our disk, synced, when this returns. on_disk is called as soon
+        as nothing of them is held in memory any more: inputs take longer, their witnesses are calculated first.
 
-        A request_id seen before with the same content gives the job of then, whatever has become of it.
+        A request_id seen before with the same content gives the job of then, whatever has become of it, also while no
+        new job is accepted; unless it was cancelled or failed for what may go well another time: then it gives a new
+        one.
 
-        Raises InvalidInput, UnsatisfiedWitness (inputs), NotFound (circuit, calculator, upload, path), InvalidKey,
-        NeverFits, Exhausted (queue, disk, calculations), AlreadyExists (request_id with other content), Unsupported,
-        Unavailable.
+        Raises InvalidInput, UnsatisfiedWitness and InvalidWitness (inputs; or a content that has failed before),
+        NotFound (circuit, calculator, upload, path), InvalidKey, NeverFits, Exhausted (queue, disk, calculations),
+        AlreadyExists (request_id with other content), Unsupported, Unavailable.
         """
-        self._require_open()
-        if not request.partitions:
-            raise InvalidInput("partitions: expected at least 1, got 0")
-        if len(request.request_id) > MAX_REQUEST_ID:
-            raise InvalidInput(
-                f"request_id: {len(request.request_id)} characters, at most {MAX_REQUEST_ID} are allowed"
-            )
-        manifest = await asyncio.to_thread(self._registry.get, request.circuit)
-        self._desk.require_possible(manifest, self._fleet.in_place())
-        if self._jobs.table.newest(request.request_id) is None:
-            self._jobs.queue.require_room(len(request.partitions))  # before anything is written
-        gathered = await self._intake.gather(manifest, request.partitions)
-        try:
-            request = replace(request, partitions=())
-            on_disk()
-            if gathered.inputs and self._jobs.table.newest(request.request_id) is None:
-                gathered = await self._intake.calculate(manifest, gathered)
-            return self._accept(request, manifest, gathered)
-        except BaseException:
-            self._intake.discard(gathered)
-            raise
-
-    def _accept(self, request: JobRequest, manifest: Manifest, gathered: Gathered) -> JobView:
-        """The moment in which a job begins to exist. Does not wait, so nothing comes between its steps."""
-        self._require_open()
-        earlier = self._jobs.table.newest(request.request_id)
-        if earlier is not None:
-            if earlier.content != gathered.content:
-                raise AlreadyExists(
-                    f"request_id {request.request_id!r}: job {earlier.job_id} has it, with other content"
-                )
-            self._intake.discard(gathered)
-            return self._jobs.view(earlier)
-        return self._jobs.view(self._jobs.add(request, manifest, gathered))
+        self._require_started()
+        return self._outlook.view(await self._submissions.submit(request, on_disk))
 
     async def wait(self, some_id: str, timeout_s: float | None = None, owner: str = "") -> JobView:
         """The job once it has ended; when the time is over first, as it is then (`state.ended` is False).
 
-        some_id: a job_id, or a request_id, meaning its newest job. timeout_s None: for ever. Raises NotFound.
+        some_id: a job_id, or a request_id, meaning its newest job. timeout_s None: for ever. Raises NotFound,
+        Unavailable when the daemon stops before the job has ended.
         """
-        job = self._jobs.table.find(some_id)
+        job = self._find(some_id, owner)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await job.ended.wait()
-        return self._jobs.view(job)
+        _require_ours(job)
+        return self._outlook.view(job)
 
     def view(self, some_id: str, owner: str = "") -> JobView:
-        """The job as it is now. Raises NotFound."""
-        return self._jobs.view(self._jobs.table.find(some_id))
+        """The job as it is now. Raises NotFound, Unavailable (starting)."""
+        return self._outlook.view(self._find(some_id, owner))
 
     async def watch(self, some_id: str, owner: str = "") -> AsyncGenerator[JobView]:
         """The job now and after its changes; the last view has ended. Changes may be skipped, ends are
-        not.
+        not. Raises as wait does.
         """
-        job = self._jobs.table.find(some_id)
+        job = self._find(some_id, owner)
         while True:
             changed = job.changed
-            view = self._jobs.view(job)
+            _require_ours(job)
+            view = self._outlook.view(job)
             yield view
             if view.state.ended:
                 return
             await changed.wait()
 
-    def cancel(self, some_id: str, owner: str = "") -> bool:
-        """End a job. False: it had ended already, and nothing changes. Raises NotFound."""
-        job = self._jobs.table.find(some_id)
-        return self._jobs.end(job, JobState.CANCELLED, Cancelled.code, "cancelled at a client's wish")
+    async def cancel(self, some_id: str, owner: str = "") -> bool:
+        """End a job; it is recorded that it has when this returns. False: it had ended already, and nothing changes.
+        Raises NotFound, Unavailable.
+        """
+        job = self._find(some_id, owner)
+        first = self._jobs.end(job, JobState.CANCELLED, Cancelled.code, "cancelled at a client's wish")
+        await job.ended.wait()
+        _require_ours(job)
+        return first
 
     def circuits(self) -> Sequence[Manifest]:
         """The circuits that are installed, by name."""
@@ -286,6 +319,13 @@ class Engine:
         nbytes = await self._fleet.evict(circuit)
         return Evicted(nbytes is not None, nbytes or 0)
 
+    def reserve_now(self, nbytes: int, what: str) -> Reservation | None:
+        """Host memory for what surrounds the engine, from the one budget: there at once, or None."""
+        try:
+            return self._desk.budget.reserve(nbytes, what, timeout_s=0)
+        except (Exhausted, NeverFits):
+            return None
+
     def status(self) -> EngineStatus:
         """Everything at once. Reads the manifests of all circuits."""
         return describe(
@@ -297,13 +337,29 @@ class Engine:
             self._registry,
             serving=self.serving(),
             uptime_s=self._clock() - self._started_s,
+            now_s=self._clock(),
+            policy=self._settings.policy,
+            expected_wait_s=self._outlook.wait_s(),
         )
 
     # -- inside --
 
+    def _find(self, some_id: str, owner: str) -> Job:
+        self._require_started()
+        return self._jobs.table.find(some_id, owner)
+
+    def _require_started(self) -> None:
+        """Until the journal is read nobody can say what is unknown."""
+        if self._closed == STARTING:
+            raise Unavailable(STARTING)
+
+    def _stuck(self) -> str:
+        stuck_s = self._journal.stuck_s()
+        return f"the journal's disk has not answered for {stuck_s:.0f} s" if stuck_s > STUCK_S else ""
+
     def _require_open(self) -> None:
-        if self._closed:
-            raise Unavailable(self._closed)
+        if reason := self._closed or self._stuck():
+            raise Unavailable(reason)
         if self._fleet.useless():
             raise Unavailable(self._fleet.trouble())
 
@@ -333,15 +389,27 @@ class Engine:
 
     async def _tick(self) -> None:
         """What time alone brings about."""
+        saved_s = self._clock()
         while True:
-            self._jobs.table.expire(self._clock())
+            self._jobs.expire()
             self._intake.expire()
+            self._journal.retry()
+            if self._clock() - saved_s > ESTIMATES_S:
+                saved_s = self._clock()
+                await asyncio.to_thread(self._estimates.save)
             if short := self._desk.short_bytes():
                 self._memory_is_short(short)
             budget = self._desk.budget
             self.publish(
                 BudgetState(budget.limit_bytes, budget.used_bytes, budget.peak_bytes, budget.waiting)
             )
+            self._fleet.tick()
             self._jobs.fleet_changed()
             await self._drop_removed()
             await asyncio.sleep(self._settings.tick_s)
+
+
+def _require_ours(job: Job) -> None:
+    """Raises Unavailable when it is the next run's."""
+    if job.handed_back:
+        raise Unavailable(f"the daemon is stopping; job {job.job_id} goes on when it is back")

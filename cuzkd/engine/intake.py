@@ -3,17 +3,18 @@
 Problem. A request may bring bytes, uploads, paths and inputs, fail half-way, repeat an earlier one, or lose its
 client while the disk is at work; no file may be left behind, none be used twice, and the event loop must not
 wait for the disk. Design. `gather` makes or finds one file per payload, in threads; from then on the content is
-known. `calculate` puts witnesses in the place of inputs (engine/calculators). Nothing is taken until
-`claim`, which does not wait and therefore cannot be overtaken. Whatever is not claimed is discarded; uploads
-then stay open for another try. Life. gather [-> calculate] -> claim -> (the job) -> remove, or -> discard.
+known; `content` finds out the same without making anything, for a request that may be a repeated one. `calculate` puts
+witnesses in the place of inputs (engine/calculators). Uploads are not taken until `claim`, which does not wait and
+therefore cannot be overtaken. Whatever does not become a job is discarded; uploads then stay open for another try.
+Life. gather [-> calculate] -> claim -> (the job) -> remove, or -> discard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -21,11 +22,14 @@ import structlog
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.calculators import Calculators
+from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import InputJson, Payload, ServerPath, SpoolFile, UploadRef, WitnessBytes
+from cuzkd.engine.journal import Journal
+from cuzkd.engine.journal_rows import Upload
 from cuzkd.engine.spool import Spool
 from cuzkd.engine.stats import Event, WitnessCalculated
 from cuzkd.engine.uploads import Uploads
-from cuzkd.errors import CuzkdError, InvalidInput
+from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 from cuzkd.formats import wtns
 
 log = structlog.get_logger()
@@ -35,14 +39,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Gathered:
-    """One file per partition. upload_ids: of those that are uploads. content: digest over all of the job, with
-    inputs as they came. inputs: indexes of files that are input JSON still.
+    """One file per partition. uploads: those that are, by id. content: digest over all of the job, with inputs as they
+    came; contents: of circuit and payload, by partition. inputs: indexes of files that are input JSON still.
     """
 
     files: tuple[SpoolFile, ...]
-    upload_ids: tuple[str, ...]
+    uploads: Mapping[str, SpoolFile]
     ours: tuple[SpoolFile, ...]  # made for this request alone
     content: bytes
+    contents: tuple[bytes, ...]
     inputs: tuple[int, ...] = ()
 
 
@@ -54,19 +59,25 @@ class Intake:
         spool: Spool,
         uploads: Uploads,
         calculators: Calculators,
+        journal: Journal,
+        faults: NoFaults,
         publish: Callable[[Event], None],
         clock: Callable[[], float],
     ) -> None:
         self._spool = spool
         self._uploads = uploads
         self._calculators = calculators
+        self._journal = journal
+        self._faults = faults
         self._publish = publish
         self._clock = clock
         self._arriving = 0
         self._at_work: set[asyncio.Future[Any]] = set()
 
-    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes]) -> str:
-        """Stream a file to the spool; its id. Raises InvalidInput when its size is another one, Exhausted."""
+    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes], owner: str) -> str:
+        """Stream a file to the spool; its id, once a crash cannot make us forget it. Raises InvalidInput when its size
+        is another one, Exhausted.
+        """
         self._uploads.require_room(self._arriving)
         incoming = self._spool.create(size_bytes)
         self._arriving += 1
@@ -74,44 +85,83 @@ class Intake:
             async for chunk in chunks:
                 await self._to_end(functools.partial(incoming.write, chunk))
             file = await self._to_end(incoming.commit, self._remove_result)
-            upload_id = self._uploads.add(file, self._clock())
+            upload = Upload(str(uuid.uuid4()), file, owner, self._clock() + self._uploads.expiry_s)
+            try:
+                await self._journal.upload(upload)
+            except BaseException as error:
+                if not isinstance(error, CuzkdError):  # the client has gone, and the row may be there
+                    self._journal.forget_uploads([upload.upload_id])
+                self.remove([file])
+                raise
+            self._uploads.add(upload)
         finally:
             self._arriving -= 1
             incoming.close()
-        return upload_id
+        return upload.upload_id
 
-    async def gather(self, manifest: Manifest, payloads: Sequence[Payload]) -> Gathered:
-        """Every payload as a synced file. Raises InvalidInput, NotFound, Exhausted, Unsupported; then nothing is
-        left.
-        """
-        upload_ids = tuple(payload.upload_id for payload in payloads if isinstance(payload, UploadRef))
+    def restore(self, uploads: Iterable[Upload]) -> None:
+        """Those that earlier runs of the daemon have left."""
+        for upload in uploads:
+            self._uploads.add(upload)
+
+    def require_possible(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> None:
+        """What is known without reading anything. Raises InvalidInput, NotFound, Unsupported."""
+        upload_ids = [payload.upload_id for payload in payloads if isinstance(payload, UploadRef)]
         if len(set(upload_ids)) < len(upload_ids):
             raise InvalidInput("partitions: two of them name the same upload; each needs its own")
+        for upload_id in upload_ids:
+            self._uploads.find(upload_id, owner)
         for payload in payloads:
             if isinstance(payload, InputJson):
                 self._calculators.require_possible(manifest)
                 self._calculators.require_size(len(payload.data))
+
+    async def content(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> bytes:
+        """What `gather` would find out, without making a file. Raises InvalidInput, NotFound, Unsupported."""
+        self.require_possible(manifest, payloads, owner)
+        digests = [await self._digest(payload, owner) for payload in payloads]
+        return self._contents(manifest, payloads, digests)[0]
+
+    async def gather(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> Gathered:
+        """Every payload as a synced file. Raises InvalidInput, NotFound, Exhausted, Unsupported; then nothing is
+        left.
+        """
+        self.require_possible(manifest, payloads, owner)
         files: list[SpoolFile] = []
         ours: list[SpoolFile] = []
+        uploads: dict[str, SpoolFile] = {}
         try:
             for payload in payloads:
                 if isinstance(payload, UploadRef):
-                    files.append(self._uploads.find(payload.upload_id))
+                    uploads[payload.upload_id] = self._uploads.find(payload.upload_id, owner)
+                    files.append(uploads[payload.upload_id])
                 else:
                     ours.append(await self._make(payload))
                     files.append(ours[-1])
         except BaseException:
             self.remove(ours)
             raise
+        content, contents = self._contents(manifest, payloads, [file.digest for file in files])
         inputs = tuple(index for index, payload in enumerate(payloads) if isinstance(payload, InputJson))
-        kinds = [b"inputs" if index in inputs else b"witness" for index in range(len(files))]
-        content = self._spool.combine(
-            [
-                manifest.digest.encode(),
-                *itertools.chain(*zip(kinds, (file.digest for file in files), strict=True)),
-            ]
-        )
-        return Gathered(tuple(files), upload_ids, tuple(ours), content, inputs)
+        return Gathered(tuple(files), uploads, tuple(ours), content, contents, inputs)
+
+    def _contents(
+        self, manifest: Manifest, payloads: Sequence[Payload], digests: Sequence[bytes]
+    ) -> tuple[bytes, tuple[bytes, ...]]:
+        """Of the job, and of each partition."""
+        kinds = [b"inputs" if isinstance(payload, InputJson) else b"witness" for payload in payloads]
+        circuit = manifest.digest.encode()
+        each = tuple(self._spool.combine([circuit, *pair]) for pair in zip(kinds, digests, strict=True))
+        return self._spool.combine([circuit, *each]), each
+
+    async def _digest(self, payload: Payload, owner: str) -> bytes:
+        match payload:
+            case UploadRef():
+                return self._uploads.find(payload.upload_id, owner).digest
+            case ServerPath():
+                return await self._to_end(functools.partial(self._spool.digest_of, payload.path))
+            case _:
+                return await self._to_end(functools.partial(self._spool.digest, payload.data))
 
     async def calculate(self, manifest: Manifest, gathered: Gathered) -> Gathered:
         """Witnesses in the place of inputs, whose files are removed. As many at once as one circuit may have.
@@ -169,23 +219,27 @@ class Intake:
         self._publish(WitnessCalculated(manifest.name, "", phases))
         return file
 
-    def require_free(self, gathered: Gathered) -> None:
-        """Raises NotFound when another job has taken one of the uploads meanwhile."""
-        for upload_id in gathered.upload_ids:
-            self._uploads.require_free(upload_id)
-
     def claim(self, gathered: Gathered) -> None:
-        """All files are the job's from now on. Raises NotFound, having taken nothing."""
-        self.require_free(gathered)
-        for upload_id in gathered.upload_ids:
-            self._uploads.take(upload_id)
+        """All files are the job's from now on. Raises NotFound, having taken nothing, when another job has taken one of
+        the uploads meanwhile.
+        """
+        self._uploads.take(gathered.uploads)
+
+    def give_back(self, gathered: Gathered) -> None:
+        """Claimed, and the job does not exist after all: uploads wait for another one, the rest is removed."""
+        lapsed = self._uploads.give_back(gathered.uploads)
+        self.remove([*gathered.ours, *(gathered.uploads[upload_id] for upload_id in lapsed)])
 
     def discard(self, gathered: Gathered) -> None:
+        """Not claimed: uploads stay as they are."""
         self.remove(gathered.ours)
 
     def expire(self) -> None:
         """Remove uploads that nobody wants."""
-        self.remove(self._uploads.expire(self._clock()))
+        over = self._uploads.expire(self._clock())
+        if over:
+            self._journal.forget_uploads([upload.upload_id for upload in over])
+            self.remove([upload.file for upload in over if not upload.taken])
 
     def remove(self, files: Iterable[SpoolFile]) -> None:
         """Unlink in a thread: for a large file that takes a while."""
@@ -201,6 +255,7 @@ class Intake:
     def _remove_now(self, files: Sequence[SpoolFile]) -> None:
         for file in files:
             self._spool.remove(file)
+        self._faults.at("removed")
 
     async def _make(self, payload: WitnessBytes | ServerPath | InputJson) -> SpoolFile:
         if isinstance(payload, ServerPath):
@@ -210,6 +265,8 @@ class Intake:
         self._track(work)
         try:
             return await asyncio.shield(work)
+        except MemoryError:
+            raise Exhausted("payload: out of memory while it was written; try again later") from None
         except asyncio.CancelledError:  # the client is gone, the thread is not: what it makes is for nobody
             work.add_done_callback(self._remove_result)
             raise

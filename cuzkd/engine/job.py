@@ -7,13 +7,14 @@ Design. `JobRequest` comes in, `JobView` goes out, both frozen. Between them liv
 the engine's event loop: nobody else may touch it, everybody else sends events. A job is one or more
 partitions; each is one witness and becomes one proof.
 
-Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends; a
-job leaves them only by expiring.
+Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends: chosen
+once, recorded, then announced; a job leaves them only by expiring.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -26,6 +27,8 @@ PHASES = (
     "prep_msm", "msm_h", "msm_l", "msm_a", "msm_b_g1", "msm_b_g2", "d2h", "unpin", "assembly", "verify",
     "total",
 )  # fmt: skip
+
+RESULT_BYTES = 1024  # of a result, beside its proof and its public inputs
 
 
 class Priority(IntEnum):
@@ -61,6 +64,11 @@ class Stage(StrEnum):
     PROVING = "proving"
     VERIFYING = "verifying"
     DONE = "done"
+
+    @property
+    def in_hand(self) -> bool:
+        """A prover has it."""
+        return self not in (Stage.QUEUED, Stage.DONE)
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,11 @@ class PartitionResult:
     key_digest: str
     h2d_bytes: int
 
+    @property
+    def nbytes(self) -> int:
+        """About what it takes in memory."""
+        return len(self.proof) + sum(map(len, self.publics)) + RESULT_BYTES
+
 
 @dataclass(frozen=True)
 class JobView:
@@ -160,9 +173,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """A payload on our own disk. digest: keyed, tells equal contents of one run of the daemon, and nothing
-    else.
-    """
+    """A payload on our own disk. digest: keyed, tells equal contents from others, and nothing else."""
 
     path: str
     nbytes: int
@@ -186,54 +197,133 @@ class Ticket:
 
 @dataclass
 class PartitionRecord:
-    """One partition's progress. `prover`: who holds it, "" when nobody does."""
+    """One partition's progress. `prover`: who holds it, "" when nobody does. content: keyed digest of circuit and
+    payload.
+    """
 
     ticket: Ticket
     file: SpoolFile
     stage: Stage = Stage.QUEUED
+    content: bytes = field(default=b"", repr=False)
     prover: str = ""
     since_s: float = 0.0  # when it entered its stage
     begun_s: float | None = None  # when its latest attempt left the queues
     result: PartitionResult | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
+class End:
+    """How a job ends. state: done, failed or cancelled. code, message: why not done. at_s: when that was decided."""
+
+    state: JobState
+    code: str
+    message: str
+    at_s: float
+
+
+@dataclass(eq=False)
 class Job:
-    """The one record of a job. Owned by the engine's event loop; times are of its monotonic clock."""
+    """The one record of a job. Owned by the engine's event loop; times are of its monotonic clock.
+
+    An end is chosen once (`end`), then recorded, then announced: until that `state` and every view are as before.
+    """
 
     job_id: str
     request: JobRequest  # without its payloads: those are in the spool
     content: bytes = field(repr=False)
     submitted_s: float
     partitions: list[PartitionRecord]
-    state: JobState = JobState.QUEUED
-    error_code: str = ""
-    error_message: str = ""
+    state: JobState = field(init=False)
+    end: End | None = None  # chosen, perhaps not announced
     first_begun_s: float | None = None
-    ended_s: float | None = None
+    crashes: int = 0  # of the daemon, in a row, while it was under way
+    under_way: bool = False  # a prover has been given some of it
+    handed_back: bool = False  # to the next run of the daemon
     changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)  # replaced at every change
-    ended: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event, repr=False)  # announced, or handed back
+    stages: Counter[Stage] = field(init=False, repr=False)  # how many partitions are in each
 
-    def progress(self) -> JobState:
-        """The state that its partitions' stages amount to: the furthest of them."""
-        stages = {record.stage for record in self.partitions}
-        if stages == {Stage.DONE}:
-            return JobState.DONE
-        if Stage.VERIFYING in stages:
+    _in_hand: dict[int, PartitionRecord] = field(init=False, repr=False, default_factory=dict)  # by index
+
+    def __post_init__(self) -> None:
+        self.stages = Counter(record.stage for record in self.partitions)
+        self.state = self._progress()
+
+    @property
+    def in_hand(self) -> list[PartitionRecord]:
+        """Those that provers hold."""
+        return list(self._in_hand.values())
+
+    @property
+    def first_waiting(self) -> PartitionRecord | None:
+        if not self.stages[Stage.QUEUED]:
+            return None
+        return next(record for record in self.partitions if record.stage is Stage.QUEUED)
+
+    @property
+    def sequence(self) -> int:
+        """The place of its first partition; the others follow without a gap."""
+        return self.partitions[0].ticket.sequence
+
+    @property
+    def last_sequence(self) -> int:
+        return self.partitions[-1].ticket.sequence
+
+    @property
+    def digest(self) -> str:
+        """Of the key that it was accepted for."""
+        return self.partitions[0].ticket.circuit_digest
+
+    @property
+    def result_bytes(self) -> int:
+        """About what its results take in memory, and in the journal."""
+        return sum(record.result.nbytes for record in self.partitions if record.result)
+
+    def move(self, record: PartitionRecord, stage: Stage) -> None:
+        """A partition is in another stage, and the job's state what they all amount to: the furthest of them."""
+        self.stages[record.stage] -= 1
+        self.stages[stage] += 1
+        record.stage = stage
+        if stage.in_hand:
+            self._in_hand[record.ticket.index] = record
+        else:
+            self._in_hand.pop(record.ticket.index, None)
+        self.state = self._progress()
+
+    def _progress(self) -> JobState:
+        stages = self.stages
+        if stages[Stage.DONE] == len(self.partitions):
+            return JobState.VERIFYING  # until its end is announced
+        if stages[Stage.VERIFYING]:
             return JobState.VERIFYING
-        if stages & {Stage.PROVING, Stage.DONE}:
+        if stages[Stage.PROVING] or stages[Stage.DONE]:
             return JobState.PROVING
-        if stages & {Stage.SYNTHESISING, Stage.READY}:
+        if stages[Stage.SYNTHESISING] or stages[Stage.READY]:
             return JobState.SYNTHESISING
         return JobState.QUEUED
+
+    @property
+    def proved(self) -> bool:
+        """Whether every partition has its proof."""
+        return self.stages[Stage.DONE] == len(self.partitions)
+
+    def announce(self) -> None:
+        """The chosen end is recorded: it is the state from now on, and whoever waits is woken."""
+        assert self.end is not None
+        self.state = self.end.state
+        self.ended.set()
+        self.notify()
 
     def notify(self) -> None:
         """Wake whoever watches."""
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def view(self, now_s: float, queue_position: int = 0) -> JobView:
-        end_s = now_s if self.ended_s is None else self.ended_s
+    def view(
+        self, now_s: float, queue_position: int = 0, progress: float = 0.0, expected_s: float | None = None
+    ) -> JobView:
+        end = self.end if self.state.ended else None
+        end_s = now_s if end is None else end.at_s
         begun_s = end_s if self.first_begun_s is None else self.first_begun_s
         done = self.state is JobState.DONE
         return JobView(
@@ -243,11 +333,14 @@ class Job:
             priority=self.request.priority,
             state=self.state,
             partitions=len(self.partitions),
-            partitions_done=sum(record.stage is Stage.DONE for record in self.partitions),
+            partitions_done=self.stages[Stage.DONE],
             results=tuple(record.result for record in self.partitions if record.result) if done else (),
-            error_code=self.error_code,
-            error_message=self.error_message,
+            error_code="" if end is None else end.code,
+            error_message="" if end is None else end.message,
             queue_position=queue_position,
             queue_wait_s=begun_s - self.submitted_s,
             total_s=end_s - self.submitted_s,
+            progress=1.0 if done else progress,
+            expected_s=expected_s,
+            stages=tuple((record.stage, record.ticket.attempt) for record in self.partitions),
         )

@@ -1,58 +1,51 @@
 """All jobs on their way: the one owner of their state.
 
 Problem. A job ends because its last proof came, a partition failed once too often, its prover could not be
-replaced, a client cancelled it, or the daemon stops; any two of these may come together, and late reports
-come after all of them.
+replaced, a client cancelled it, its time was over, or never in this run because the daemon stops; any two of these may
+come together, and late reports come after all of them. And the daemon may be killed between any two steps.
 
 Design. Events come in as calls, from clients through the engine and from provers through the fleet. Each
 changes the record at once and asks for a decision, which the pure scheduler makes on the next turn of the
-loop. `_enter` is the only place where a running job's state moves, `end` the only way to an end, and it says
-whether it was the first. A partition that was lost with its prover goes back to its old place in the queue;
-after max_attempts its job fails, naming the cause.
+loop. `_enter` is the only place where a running job's stages move, `end` the only way to an end, and it says
+whether it was the first: an end is chosen, then recorded in the journal, then announced, and only then are the job's
+files removed. A record that fails (full disk) is announced all the same, and its files stay until it is written. A
+partition that was lost with its prover goes back to its old place in the queue; after max_attempts its job fails,
+naming the cause.
 
-Life of a job. add: table and queue. Then offers, stages, results. end: what is left of it is taken back, its
-files are removed, whoever waits is woken, and it is kept until it expires.
+Life of a job. begin, once the journal has it, or restore: table and queue. Then offers, stages, results. end: what is
+left of it is taken back, its files are removed, whoever waits is woken, and it is kept until it expires. Or hand_back:
+the next run of the daemon goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
 
-from cuzkd.circuits.manifest import Manifest
+from cuzkd.engine.estimates import Estimates
+from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.intake import Gathered, Intake
-from cuzkd.engine.job import (
-    PHASES,
-    Job,
-    JobRequest,
-    JobState,
-    JobView,
-    PartitionRecord,
-    PartitionResult,
-    Stage,
-    Ticket,
-)
+from cuzkd.engine.intake import Intake
+from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionResult, Stage, Ticket
+from cuzkd.engine.journal import Journal
 from cuzkd.engine.queue import PartitionQueue
 from cuzkd.engine.scheduler import Limits, decide, places
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.stats import (
     Event,
     JobFinished,
-    JobSubmitted,
     PartitionFinished,
     PartitionRetried,
     PartitionStage,
     QueueDepths,
 )
 from cuzkd.engine.table import JobTable
+from cuzkd.engine.unprovable import UnprovableContents
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import DeviceFault, Unavailable
+from cuzkd.errors import DeadlineExceeded, DeviceFault, Unavailable
 
 log = structlog.get_logger()
 
@@ -64,75 +57,68 @@ class Jobs:
         self,
         settings: EngineSettings,
         intake: Intake,
+        journal: Journal,
+        estimates: Estimates,
+        faults: NoFaults,
         publish: Callable[[Event], None],
         clock: Callable[[], float],
     ) -> None:
-        self.table = JobTable(settings.result_expiry_s, settings.max_results)
+        self.table = JobTable(settings.result_expiry_s, settings.max_results, settings.max_result_bytes)
         self.queue = PartitionQueue(settings.max_partitions)
-        self.idle = asyncio.Event()  # set while no job runs
-        self.idle.set()
+        self.unprovable = UnprovableContents()
         self._max_attempts = settings.max_attempts
         self._limits = Limits(
             settings.ready_target, settings.max_parallel_synthesis, settings.heartbeat_s, settings.group
         )
         self._intake = intake
+        self._journal = journal
+        self._estimates = estimates
+        self._faults = faults
         self._publish = publish
         self._clock = clock
-        self._sequences = itertools.count(1)
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}  # by job_id
         self._decision: asyncio.Handle | None = None
+        self._held = 0  # partitions that provers have, of jobs that have not ended
+        self._recording = 0  # ends that are chosen and not announced
+        self._moved = asyncio.Event()  # replaced whenever one of the two falls
+        self._draining = False
+        self._closed = False  # what comes now is for the next run
         self._fleet: Fleet
 
     def serve(self, fleet: Fleet) -> None:
         """Give work to this fleet, whose owner we are."""
         self._fleet = fleet
 
-    def close(self) -> None:
-        if self._decision is not None:
-            self._decision.cancel()
+    # -- beginnings --
 
-    def add(self, request: JobRequest, manifest: Manifest, gathered: Gathered) -> Job:
-        """A job begins to exist. Does not wait. Raises Exhausted when the queue is full, NotFound for an
-        upload that another job has taken; then nothing has changed.
-        """
-        self._intake.require_free(gathered)
-        job = self._make(request, manifest, gathered)
-        self.queue.push([record.ticket for record in job.partitions])
-        self._intake.claim(gathered)
+    def begin(self, job: Job) -> None:
+        """The journal has it: it exists, with whatever of it is proved already. Does not wait."""
         self.table.add(job)
-        self.idle.clear()
-        self._publish(JobSubmitted(job.job_id, request.circuit, request.priority, len(job.partitions)))
+        self.queue.put_back(record.ticket for record in job.partitions if record.stage is Stage.QUEUED)
+        if job.request.deadline_s:
+            left_s = job.submitted_s + job.request.deadline_s - self._clock()
+            timer = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._overdue, job)
+            self._deadlines[job.job_id] = timer
+        if job.proved:  # the end alone was missing
+            self.end(job, JobState.DONE, "", "")
         self.fleet_changed()
-        return job
 
-    def _make(self, request: JobRequest, manifest: Manifest, gathered: Gathered) -> Job:
-        job_id, now_s = str(uuid.uuid4()), self._clock()
-        records = []
-        for index, file in enumerate(gathered.files):
-            ticket = Ticket(
-                partition_id=f"{job_id}/{index}",
-                job_id=job_id,
-                index=index,
-                circuit=manifest.name,
-                circuit_digest=manifest.digest,
-                spool_path=file.path,
-                priority=request.priority,
-                sequence=next(self._sequences),
-            )
-            records.append(PartitionRecord(ticket, file, since_s=now_s))
-        return Job(job_id, replace(request, partitions=()), gathered.content, now_s, records)
+    def restore(self, job: Job) -> None:
+        """One that has ended before this run."""
+        self.table.add(job)
+        self.table.end(job)
 
     # -- what the fleet reports --
 
     def stage_reached(self, ticket: Ticket, stage: Stage, prover: str) -> None:
-        job = self.table.get(ticket.job_id)
-        if job is None or job.state.ended:
-            return
-        self._enter(job, ticket, stage, prover)
+        if job := self._alive(ticket):
+            self._enter(job, ticket, stage, prover)
 
     def partition_done(self, ticket: Ticket, done: wire.PartitionDone, ready: wire.Ready) -> None:
-        job = self.table.get(ticket.job_id)
-        if job is None or job.state.ended:
+        job = self._alive(ticket)
+        if job is None:
             return
+        self._faults.at("result")
         record = job.partitions[ticket.index]
         now_s = self._clock()
         begun_s = now_s if record.begun_s is None else record.begun_s
@@ -154,29 +140,36 @@ class Jobs:
             key_digest=done.key_digest,
             h2d_bytes=done.h2d_bytes,
         )
+        self._estimates.learn(ticket.circuit_digest, ready.backend, phases)
         for _ in range(repeated):
-            self._retried(ticket, "self_verify", "a proof did not verify and was made again")
+            self._retried(
+                ticket, "self_verify", "a proof did not verify and was made again", ready.device
+            )
         self._publish(PartitionFinished(job.job_id, ticket.circuit, record.result))
+        self._journal.proved(job.job_id, record.result)
         self._enter(job, ticket, Stage.DONE, "")
-        if job.state is JobState.DONE:
+        if job.proved:
             self.end(job, JobState.DONE, "", "")
 
     def partition_failed(self, ticket: Ticket, failed: wire.PartitionFailed) -> None:
-        job = self.table.get(ticket.job_id)
-        if job is None or job.state.ended:
+        job = self._alive(ticket)
+        if job is None:
             return
+        code, message = failed.error_code, failed.error_message
         if failed.retryable and ticket.attempt < self._max_attempts:
-            self._again(job, ticket, failed.error_code, failed.error_message)
-        else:
-            message = f"partition {ticket.index}: {failed.error_message}"
-            if ticket.attempt > 1:
-                message += f" (attempt {ticket.attempt} of at most {self._max_attempts})"
-            self.end(job, JobState.FAILED, failed.error_code, message)
+            self._again(job, ticket, code, message)
+            return
+        if what := self.unprovable.learn(job.partitions[ticket.index].content, code, message):
+            self._journal.unprovable(what)
+        message = f"partition {ticket.index}: {message}"
+        if ticket.attempt > 1:
+            message += f" (attempt {ticket.attempt} of at most {self._max_attempts})"
+        self.end(job, JobState.FAILED, code, message)
 
     def partitions_lost(self, blamed: Sequence[Ticket], others: Sequence[Ticket], cause: str) -> None:
         for ticket in blamed:
-            job = self.table.get(ticket.job_id)
-            if job is None or job.state.ended:
+            job = self._alive(ticket)
+            if job is None:
                 continue
             if ticket.attempt < self._max_attempts:
                 self._again(job, ticket, DeviceFault.code, f"its prover died: {cause}")
@@ -189,25 +182,119 @@ class Jobs:
                     f"of {self._max_attempts}: {cause}",
                 )
         for ticket in others:
-            job = self.table.get(ticket.job_id)
-            if job is not None and not job.state.ended:
+            if job := self._alive(ticket):
                 self._wait_again(job, ticket)
-        if self._fleet.useless():
+        if self._fleet.hopeless():
             for job in self.table.running:
                 self.end(job, JobState.FAILED, Unavailable.code, self._fleet.trouble())
 
     def fleet_changed(self) -> None:
         """Decide on the next turn of the loop, once for all changes of this one."""
-        if self._decision is None:
+        if self._decision is None and not self._closed:
             self._decision = asyncio.get_running_loop().call_soon(self._decide)
 
+    # -- ends --
+
+    def end(self, job: Job, state: JobState, code: str, message: str) -> bool:
+        """The one way to an end. False: one was chosen before, or the next run will."""
+        if job.end is not None or self._closed:
+            return False
+        job.end = End(state, code, message, self._clock())
+        if timer := self._deadlines.pop(job.job_id, None):
+            timer.cancel()
+        for record in reversed(job.partitions):  # what is under way last, lest the prover begin the next one
+            if record.stage is Stage.QUEUED:
+                self.queue.remove(record.ticket)
+            elif record.stage.in_hand:
+                self._held -= 1
+                self._fleet.cancel(record.ticket.partition_id)
+        self._recording += 1
+        self._journal.ended(job, tried=lambda: self._announce(job), written=lambda: self._clean_up(job))
+        self.fleet_changed()
+        return True
+
+    def _announce(self, job: Job) -> None:
+        """The end is recorded, or cannot be for now."""
+        self._faults.at("ended")
+        end = job.end
+        assert end is not None
+        self.table.end(job)
+        total_s = end.at_s - job.submitted_s
+        log.info(
+            "job_ended",
+            job_id=job.job_id,
+            circuit=job.request.circuit,
+            state=end.state.value,
+            code=end.code,
+            message=end.message,
+            total_s=round(total_s, 6),
+        )
+        job.announce()
+        self._publish(JobFinished(job.job_id, job.request.circuit, end.state, end.code, total_s))
+        self._recording -= 1
+        self._stirred()
+
+    def _clean_up(self, job: Job) -> None:
+        self._intake.remove([record.file for record in job.partitions])
+
+    def _overdue(self, job: Job) -> None:
+        allowed_s = job.request.deadline_s
+        self.end(
+            job,
+            JobState.FAILED,
+            DeadlineExceeded.code,
+            f"the job had not ended {allowed_s:g} s after it came",
+        )
+
+    def expire(self) -> None:
+        """Forget ended jobs that are too old or too many."""
+        if gone := self.table.expire(self._clock()):
+            self._journal.forget(gone)
+
+    # -- stopping --
+
+    def drain(self) -> None:
+        """Nothing more is given to provers; what they have may go on."""
+        self._draining = True
+
+    async def rest(self) -> None:
+        """Wait until provers have nothing more of ours and every end is announced."""
+        while self._held or self._recording:
+            await self._moved.wait()
+
+    async def announced(self) -> None:
+        """Wait until every end that was chosen is announced."""
+        while self._recording:
+            await self._moved.wait()
+
+    def hand_back(self) -> int:
+        """What has not ended is the next run's. Whoever waits is told so. Returns how many jobs that are."""
+        self._closed = True
+        if self._decision is not None:
+            self._decision.cancel()
+        for timer in self._deadlines.values():
+            timer.cancel()
+        left = [job for job in self.table.running if job.end is None]
+        for job in left:
+            job.handed_back = True
+            job.ended.set()
+            job.notify()
+        return len(left)
+
     # -- inside --
+
+    def _alive(self, ticket: Ticket) -> Job | None:
+        """Its job, if what is said of it still counts."""
+        job = self.table.get(ticket.job_id)
+        return None if job is None or job.end is not None or self._closed else job
 
     def _decide(self) -> None:
         """The loop's sentence: look, decide, act."""
         self._decision = None
         views = self._fleet.views()
-        waiting = self.queue.candidates({view.circuit for view in views}, places(views, self._limits))
+        waiting: Sequence[Ticket] = ()
+        if not self._draining:
+            waiting = self.queue.candidates({view.circuit for view in views}, places(views, self._limits))
         decisions = decide(self._clock(), waiting, views, self._limits)
         for replacement in decisions.replacements:
             self._fleet.replace(replacement.prover, replacement.cause)
@@ -215,32 +302,44 @@ class Jobs:
             self.queue.remove(offer.ticket)
             job = self.table.get(offer.ticket.job_id)
             assert job is not None  # jobs that end take their tickets out of the queue
+            if not job.under_way:
+                job.under_way = True
+                self._journal.begun(job)
             self._fleet.offer(offer.ticket, offer.prover)
             self._enter(job, offer.ticket, Stage.OFFERED, offer.prover)
+            self._faults.at("offered")
         self._publish(QueueDepths(self.queue.depths()))
 
     def _enter(self, job: Job, ticket: Ticket, stage: Stage, prover: str) -> None:
-        """A partition is in another stage. The only place where a running job's state moves."""
+        """A partition is in another stage. The only place where a running job's stages move."""
         record = job.partitions[ticket.index]
         now_s = self._clock()
         if stage is Stage.SYNTHESISING and record.stage is Stage.OFFERED:
             record.begun_s = now_s
             if job.first_begun_s is None:
                 job.first_begun_s = now_s
-        record.ticket, record.stage, record.prover, record.since_s = ticket, stage, prover, now_s
-        job.state = job.progress()
+        self._held += stage.in_hand - record.stage.in_hand
+        record.ticket, record.prover, record.since_s = ticket, prover, now_s
+        job.move(record, stage)
         self._publish(PartitionStage(job.job_id, ticket.index, ticket.circuit, stage, prover))
         job.notify()
+        self._stirred()
+
+    def _stirred(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _again(self, job: Job, ticket: Ticket, reason: str, message: str) -> None:
         self._retried(ticket, reason, message)
-        self._wait_again(job, replace(ticket, attempt=ticket.attempt + 1))
+        another = replace(ticket, attempt=ticket.attempt + 1)
+        self._journal.attempt(another)
+        self._wait_again(job, another)
 
     def _wait_again(self, job: Job, ticket: Ticket) -> None:
         self.queue.put_back([ticket])
         self._enter(job, ticket, Stage.QUEUED, "")
 
-    def _retried(self, ticket: Ticket, reason: str, message: str) -> None:
+    def _retried(self, ticket: Ticket, reason: str, message: str, device: str = "") -> None:
         log.warning(
             "partition_retried",
             job_id=ticket.job_id,
@@ -248,43 +347,10 @@ class Jobs:
             attempt=ticket.attempt,
             reason=reason,
             message=message,
+            device=device,
         )
         self._publish(
-            PartitionRetried(ticket.job_id, ticket.index, ticket.circuit, reason, message, ticket.attempt)
+            PartitionRetried(
+                ticket.job_id, ticket.index, ticket.circuit, reason, message, ticket.attempt, device
+            )
         )
-
-    def end(self, job: Job, state: JobState, code: str, message: str) -> bool:
-        """The one way to an end. False: it has ended before."""
-        if job.ended_s is not None:
-            return False
-        job.state, job.error_code, job.error_message = state, code, message
-        job.ended_s = self._clock()
-        for record in reversed(job.partitions):  # what is under way last, lest the prover begin the next one
-            if record.stage is Stage.QUEUED:
-                self.queue.remove(record.ticket)
-            elif record.stage is not Stage.DONE:
-                self._fleet.cancel(record.ticket.partition_id)
-        self._intake.remove([record.file for record in job.partitions])
-        self.table.end(job)
-        total_s = job.ended_s - job.submitted_s
-        log.info(
-            "job_ended",
-            job_id=job.job_id,
-            circuit=job.request.circuit,
-            state=state.value,
-            code=code,
-            message=message,
-            total_s=round(total_s, 6),
-        )
-        self._publish(JobFinished(job.job_id, job.request.circuit, state, code, total_s))
-        job.ended.set()
-        job.notify()
-        if not len(self.table):
-            self.idle.set()
-        self.fleet_changed()
-        return True
-
-    def view(self, job: Job) -> JobView:
-        waits = next((record for record in job.partitions if record.stage is Stage.QUEUED), None)
-        position = 0 if waits is None or job.state.ended else self.queue.position(waits.ticket)
-        return job.view(self._clock(), position)

@@ -85,11 +85,13 @@ class Journal:
         self._changed = threading.Condition()
         self._posts: list[_Post] = []  # for the next transaction
         self._kept: list[_Post] = []  # the thread's: could not be written yet
+        self._again = False  # what is kept is to be tried again
         self._closing = False
         self._busy_since_s: float | None = None  # when the transaction on its way began
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._db: sqlite3.Connection
+        self._failing = False
         self.unwritten = 0  # records that are kept
         self.failures = 0  # transactions that failed
 
@@ -166,6 +168,7 @@ class Journal:
         """Try once more to write what could not be written."""
         if self.unwritten:
             with self._changed:
+                self._again = True
                 self._changed.notify()
 
     # -- on the loop --
@@ -187,7 +190,9 @@ class Journal:
         self.unwritten = kept
         self.failures += error is not None
         self._publish(JournalWrite(len(batch), seconds, error is not None))
-        if error is not None:
+        news = not self._failing or any(post.leave is not None for post in batch)
+        self._failing = error is not None
+        if error is not None and news:
             log.error("journal_write_failed", journal=str(self.path), records=len(batch), error=str(error))
         for post in batch:
             failed = error
@@ -201,9 +206,9 @@ class Journal:
                     post.leave.set_exception(failed)
                     post.leave.exception()  # the one who asked may have gone
             tried, post.tried = post.tried, _nothing
-            tried()
+            _call(tried)
             if failed is None:
-                post.written()
+                _call(post.written)
 
     # -- in the thread --
 
@@ -215,7 +220,9 @@ class Journal:
             return
         self._tell(_set_result, remembered, found)
         with contextlib.closing(self._db):
-            while batch := self._next():
+            while (batch := self._next()) is not None:
+                if not batch:
+                    continue
                 self._busy_since_s = self._clock()
                 failed = self._write(batch)
                 seconds = self._clock() - self._busy_since_s
@@ -224,16 +231,14 @@ class Journal:
                     self._kept = [post for post in batch if post.leave is None and post.wrong is None]
                 self._tell(self._told, batch, len(self._kept), seconds, failed)
 
-    def _next(self) -> list[_Post]:
-        """What goes into the next transaction; nothing when there will be none."""
+    def _next(self) -> list[_Post] | None:
+        """What goes into the next transaction; None when there will be none."""
         with self._changed:
-            if not self._posts and not self._closing:
-                self._changed.wait()
-            while not self._posts and not self._kept and not self._closing:
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._posts or self._again or self._closing)
             if self._closing and not self._posts:
-                return []
-            batch, self._posts, self._kept = [*self._kept, *self._posts], [], []
+                return None
+            batch = [*self._kept, *self._posts]
+            self._posts, self._kept, self._again = [], [], False
             return batch
 
     def _write(self, batch: Sequence[_Post]) -> CuzkdError | None:
@@ -366,6 +371,14 @@ def _make(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _call(heard: Heard) -> None:
+    """What one listener does wrong is not another's loss."""
+    try:
+        heard()
+    except Exception:
+        log.exception("journal_listener_failed")
 
 
 def _set_result(future: asyncio.Future[Remembered], value: Remembered) -> None:

@@ -44,7 +44,7 @@ CREATE TABLE job (
 ) WITHOUT ROWID;
 CREATE TABLE partition (
   job_id TEXT NOT NULL, number INTEGER NOT NULL,
-  file TEXT NOT NULL, nbytes INTEGER NOT NULL, mac BLOB NOT NULL, attempt INTEGER NOT NULL DEFAULT 1,
+  file TEXT NOT NULL, nbytes INTEGER NOT NULL, content BLOB NOT NULL, attempt INTEGER NOT NULL DEFAULT 1,
   proof BLOB, publics BLOB, phases TEXT, backend TEXT, device TEXT, attempts INTEGER, key_digest TEXT, h2d INTEGER,
   PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
@@ -120,7 +120,7 @@ def accepted(job: Job, upload_ids: Iterable[str], times: Times) -> Statements:
         int(request.priority), request.deadline_s, times.wall(job.submitted_s),
     )  # fmt: skip
     files = [
-        (job.job_id, ticket.index, Path(record.file.path).name, record.file.nbytes, record.file.digest)
+        (job.job_id, ticket.index, Path(record.file.path).name, record.file.nbytes, record.content)
         for ticket, record in zip(tickets, job.partitions, strict=True)
     ]
     return (
@@ -129,7 +129,7 @@ def accepted(job: Job, upload_ids: Iterable[str], times: Times) -> Statements:
             " submitted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [row],
         ),
-        ("INSERT INTO partition (job_id, number, file, nbytes, mac) VALUES (?, ?, ?, ?, ?)", files),
+        ("INSERT INTO partition (job_id, number, file, nbytes, content) VALUES (?, ?, ?, ?, ?)", files),
         ("UPDATE upload SET taken = 1 WHERE upload_id = ?", [(upload_id,) for upload_id in upload_ids]),
     )
 
@@ -238,7 +238,11 @@ def read(db: sqlite3.Connection, spool: Path, times: Times, clean: bool) -> Reme
     over = [(job.end.at_s, job) for job in jobs if job.end is not None]
     uploads = [
         Upload(
-            row["upload_id"], _file(row, spool), row["owner"], times.clock(row["expires"]), bool(row["taken"])
+            row["upload_id"],
+            SpoolFile(_path(row, spool), row["nbytes"], row["mac"]),
+            row["owner"],
+            times.clock(row["expires"]),
+            bool(row["taken"]),
         )
         for row in db.execute("SELECT * FROM upload ORDER BY expires")
     ]
@@ -273,7 +277,7 @@ def _job(row: sqlite3.Row, partitions: Sequence[sqlite3.Row], spool: Path, times
 
 
 def _record(row: sqlite3.Row, part: sqlite3.Row, spool: Path, submitted_s: float) -> PartitionRecord:
-    file = _file(part, spool)
+    file = SpoolFile(_path(part, spool), part["nbytes"], b"")
     ticket = Ticket(
         partition_id=f"{row['job_id']}/{part['number']}",
         job_id=row["job_id"],
@@ -285,7 +289,7 @@ def _record(row: sqlite3.Row, part: sqlite3.Row, spool: Path, submitted_s: float
         sequence=row["sequence"] + part["number"],
         attempt=part["attempt"],
     )
-    record = PartitionRecord(ticket, file, since_s=submitted_s)
+    record = PartitionRecord(ticket, file, since_s=submitted_s, content=part["content"])
     if part["proof"] is not None:
         record.stage, record.result = Stage.DONE, _result(part)
     return record
@@ -306,8 +310,8 @@ def _result(part: sqlite3.Row) -> PartitionResult:
     )
 
 
-def _file(row: sqlite3.Row, spool: Path) -> SpoolFile:
+def _path(row: sqlite3.Row, spool: Path) -> str:
     name = row["file"]
     if not name or Path(name).name != name:
         raise ValueError(f"{name!r} is no name of a file in the spool")
-    return SpoolFile(str(spool / name), row["nbytes"], row["mac"])
+    return str(spool / name)

@@ -5,8 +5,9 @@ file they may change, vanish or be truncated under a mapping, which kills the pr
 
 Design. Every payload becomes a file of ours: STATE/spool/UUID, mode 0600, written as it streams in. It is
 synced, and its directory with it, before a job may name it. A client's path is opened beneath an allowed
-folder, component by component, without following links, and copied. Contents are told apart by a keyed hash
-whose key lives as long as the process: the digest says nothing about a witness to whoever reads a log.
+folder, component by component, without following links, and copied. Contents are told apart by a keyed hash: the
+digest says nothing about a witness to whoever reads a log or the journal. Its key is made once, STATE/spool.key, so
+that a request is recognised after a restart, too.
 
 Life of a file. make (bytes, upload, copy; or place, made by another process of ours, adopt) -> named by a job, or
 dropped -> removed at the job's end. An upload that no job has taken expires. At start, files that no job names are
@@ -27,13 +28,16 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import SpoolFile
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound
 
 COPY_BYTES = 1 << 20
 MAX_PATH = 4096  # characters: Linux opens no longer one
 SHOWN = 80  # characters of a path in a message
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+KEY_FILE = "spool.key"
+KEY_BYTES = 32
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: a pipe that nobody writes to must not hold us before we know that it is no regular file.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -43,13 +47,19 @@ class Spool:
     """Files below state_dir/spool. folders: where clients may name files; resolved once, links and all."""
 
     def __init__(
-        self, state_dir: str | os.PathLike[str], max_file_bytes: int, folders: Sequence[Path] = ()
+        self,
+        state_dir: str | os.PathLike[str],
+        max_file_bytes: int,
+        folders: Sequence[Path] = (),
+        faults: NoFaults | None = None,
     ) -> None:
+        """Raises InvalidInput when the key is damaged, Exhausted when it cannot be made on a full disk."""
         self.directory = Path(state_dir).resolve() / "spool"
         self.max_file_bytes = max_file_bytes
         self.folders = tuple(Path(folder).resolve() for folder in folders)
-        self._key = os.urandom(32)
+        self._faults = faults or NoFaults()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._key = _key(self.directory.parent / KEY_FILE)
 
     def sweep(self, named: Collection[str] = ()) -> int:
         """Remove whatever is there and whose path is not in `named`, links themselves, not what they lead to; returns
@@ -82,7 +92,7 @@ class Spool:
     def create(self, size_bytes: int) -> Incoming:
         """A file that is going to have size_bytes. Raises InvalidInput when that is too much, Exhausted."""
         self._require_size(size_bytes)
-        return Incoming(self.directory / str(uuid.uuid4()), size_bytes, self._hasher())
+        return Incoming(self.directory / str(uuid.uuid4()), size_bytes, self._hasher(), self._faults)
 
     def place(self, size_bytes: int) -> str:
         """A path for a file that another process of ours is going to make. Raises InvalidInput when too large."""
@@ -99,17 +109,25 @@ class Spool:
         return SpoolFile(path, size_bytes, digest)
 
     def copy(self, path: str) -> SpoolFile:
-        """A copy of a regular file beneath an allowed folder, synced.
-
-        Raises InvalidInput when the path is not absolute, not beneath an allowed folder, leads through a
-        link, or is no regular file; NotFound when there is none; Exhausted.
-        """
+        """A copy of a regular file beneath an allowed folder, synced. Raises as `digest_of` does, and Exhausted."""
         with self._open_beneath(path) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             with contextlib.closing(self.create(size_bytes)) as incoming:
                 while chunk := os.read(descriptor, COPY_BYTES):
                     incoming.write(chunk)
                 return incoming.commit()
+
+    def digest_of(self, path: str) -> bytes:
+        """What the `digest` of its copy would be, without making one.
+
+        Raises InvalidInput when the path is not absolute, not beneath an allowed folder, leads through a
+        link, or is no regular file; NotFound when there is none.
+        """
+        hasher = self._hasher()
+        with self._open_beneath(path) as descriptor:
+            while chunk := os.read(descriptor, COPY_BYTES):
+                hasher.update(chunk)
+        return hasher.digest()
 
     def remove(self, file: SpoolFile) -> None:
         """Unlink it. A prover that has it mapped keeps its map. Calling it again changes nothing."""
@@ -164,8 +182,9 @@ class Spool:
 class Incoming:
     """A spool file that is being written. Closed without a commit it is removed."""
 
-    def __init__(self, path: Path, size_bytes: int, hasher: hashlib.blake2b) -> None:
+    def __init__(self, path: Path, size_bytes: int, hasher: hashlib.blake2b, faults: NoFaults) -> None:
         self._path = path
+        self._faults = faults
         self._size_bytes = size_bytes
         self._hasher = hasher
         self._written = 0
@@ -178,6 +197,7 @@ class Incoming:
         if self._written + len(data) > self._size_bytes:
             raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, and more came")
         with _disk(self._path):
+            self._faults.at("spool_write")
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -189,6 +209,7 @@ class Incoming:
         if self._written != self._size_bytes:
             raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, {self._written} came")
         with _disk(self._path):
+            self._faults.at("spool_sync")
             os.fsync(self._descriptor)
             _sync_folder(self._path.parent)
         self._committed = True
@@ -201,6 +222,29 @@ class Incoming:
             self._descriptor = -1
             if not self._committed:
                 os.unlink(self._path)
+
+
+def _key(path: Path) -> bytes:
+    """The key of the digests: made at the first start, whole or not at all, 0600."""
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        key = os.urandom(KEY_BYTES)
+        beside = path.with_name(f"{path.name}.new")
+        with _disk(path):
+            beside.unlink(missing_ok=True)
+            with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(key)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+            _sync_folder(path.parent)
+    if len(key) != KEY_BYTES:
+        raise InvalidInput(
+            f"{path}: {len(key)} bytes, expected {KEY_BYTES}: it is damaged. Restore it, or remove it: then requests "
+            "that are repeated from before are not recognised"
+        )
+    return key
 
 
 def _sync_folder(folder: Path) -> None:
@@ -231,9 +275,13 @@ def _path_error(path: str, error: OSError) -> CuzkdError:
 
 @contextlib.contextmanager
 def _disk(path: Path) -> Iterator[None]:
-    """Around writes: a full disk is Exhausted, whatever else is wrong with it an internal error."""
+    """Around writes: a full disk is Exhausted, and so is memory that is short; whatever else is wrong with the disk is
+    an internal error.
+    """
     try:
         yield
+    except MemoryError:
+        raise Exhausted(f"spool {path.parent}: out of memory; try again later") from None
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         if error.errno in _FULL:

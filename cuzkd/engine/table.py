@@ -3,49 +3,57 @@
 Problem. Results kept for ever are a leak; results dropped at once are lost when the client was away; and
 looking through all of them at every call makes a full daemon slow.
 Design. Dictionaries in the order of arrival and of ending, so that every step costs the same however many
-there are. An ended job stays for `expiry_s`, and only the newest `max_ended` stay; of those dropped the ids
-are remembered for a while longer, to answer "expired" instead of "unknown".
-Life of a job. add -> end (by the engine) -> expire.
+there are. An ended job stays for `expiry_s`, and only the newest `max_ended` stay, as far as their results have room
+in `max_bytes`; of those dropped the ids are remembered for a while longer, to answer "expired" instead of "unknown".
+A job is there for its owner alone; ids of different owners never meet.
+Life of a job. add -> end (by Jobs) -> expire.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from cuzkd.engine.job import Job
 from cuzkd.errors import NotFound
 
 REMEMBERED = 4  # expired ids, as a multiple of max_ended
+MOST_AT_ONCE = 1000  # jobs that one call of expire drops: others want the loop, too
 
 
 class JobTable:
     """Owned by the engine's loop."""
 
-    def __init__(self, expiry_s: float, max_ended: int) -> None:
+    def __init__(self, expiry_s: float, max_ended: int, max_bytes: int) -> None:
         self._expiry_s = expiry_s
         self._max_ended = max_ended
+        self._max_bytes = max_bytes
+        self._bytes = 0  # of the ended ones
         self._jobs: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
-        self._newest: dict[str, Job] = {}  # by request_id
+        self._keys: Counter[tuple[str, str]] = Counter()  # (circuit, digest) of running jobs
+        self._newest: dict[tuple[str, str], Job] = {}  # by owner and request_id
         self._ended: OrderedDict[str, Job] = OrderedDict()  # oldest end first
-        self._expired: OrderedDict[str, None] = OrderedDict()
+        self._expired: OrderedDict[tuple[str, str], None] = OrderedDict()  # owner, job_id or request_id
 
     def add(self, job: Job) -> None:
         self._jobs[job.job_id] = self._running[job.job_id] = job
+        self._keys[job.request.circuit, job.digest] += 1
         if job.request.request_id:
-            self._newest[job.request.request_id] = job
+            self._newest[job.request.owner, job.request.request_id] = job
 
     def end(self, job: Job) -> None:
         """The job has reached its end; it begins to age."""
         self._ended[job.job_id] = self._running.pop(job.job_id)
+        self._bytes += job.result_bytes
+        key = job.request.circuit, job.digest
+        self._keys[key] -= 1
+        if not self._keys[key]:
+            del self._keys[key]
 
     def counts_on(self, circuit: str, digest: str) -> bool:
         """Whether a job that has not ended was accepted for this key."""
-        return any(
-            job.request.circuit == circuit and job.partitions[0].ticket.circuit_digest == digest
-            for job in self._running.values()
-        )
+        return (circuit, digest) in self._keys
 
     @property
     def running(self) -> Iterator[Job]:
@@ -56,39 +64,46 @@ class JobTable:
         """How many run."""
         return len(self._running)
 
-    def newest(self, request_id: str) -> Job | None:
-        return self._newest.get(request_id) if request_id else None
+    def newest(self, request_id: str, owner: str = "") -> Job | None:
+        return self._newest.get((owner, request_id)) if request_id else None
 
     def get(self, job_id: str) -> Job | None:
         """By our id alone."""
         return self._jobs.get(job_id)
 
-    def find(self, some_id: str) -> Job:
-        """By job_id, or by request_id: then the newest job. Raises NotFound, "expired" or "unknown"."""
-        job = self._jobs.get(some_id) or self.newest(some_id)
+    def find(self, some_id: str, owner: str = "") -> Job:
+        """By job_id, or by request_id: then the newest job. Raises NotFound, "expired" or "unknown"; a job of somebody
+        else is unknown.
+        """
+        job = self._jobs.get(some_id)
+        if job is None or job.request.owner != owner:
+            job = self.newest(some_id, owner)
         if job is None:
-            why = "has expired" if some_id in self._expired else "is unknown"
+            why = "has expired" if (owner, some_id) in self._expired else "is unknown"
             raise NotFound(f"job {some_id[:80]!r} {why}")
         return job
 
-    def expire(self, now_s: float) -> int:
-        """Drop what is too old or too much; returns how many jobs were."""
-        dropped = 0
-        while self._ended:
+    def expire(self, now_s: float) -> list[str]:
+        """Drop what is too old or too much, not everything at once; returns the ids of the jobs that are gone."""
+        dropped: list[str] = []
+        while self._ended and len(dropped) < MOST_AT_ONCE:
             job = next(iter(self._ended.values()))
-            assert job.ended_s is not None
-            if len(self._ended) <= self._max_ended and now_s - job.ended_s < self._expiry_s:
+            assert job.end is not None
+            full = len(self._ended) > self._max_ended
+            full = full or (self._bytes > self._max_bytes and len(self._ended) > 1)
+            if not full and now_s - job.end.at_s < self._expiry_s:
                 break
             self._drop(job)
-            dropped += 1
+            dropped.append(job.job_id)
         return dropped
 
     def _drop(self, job: Job) -> None:
         del self._ended[job.job_id], self._jobs[job.job_id]
-        self._expired[job.job_id] = None
-        request_id = job.request.request_id
-        if request_id and self._newest.get(request_id) is job:
-            del self._newest[request_id]
-            self._expired[request_id] = None
+        self._bytes -= job.result_bytes
+        owner, request_id = job.request.owner, job.request.request_id
+        self._expired[owner, job.job_id] = None
+        if request_id and self._newest.get((owner, request_id)) is job:
+            del self._newest[owner, request_id]
+            self._expired[owner, request_id] = None
         while len(self._expired) > REMEMBERED * self._max_ended:
             self._expired.popitem(last=False)

@@ -188,15 +188,15 @@ def test_cancel(tmp_path):
             held = await engine.submit(job("hold", request_id="held"))
             queued = await engine.submit(job("ok", "ok", "ok", "ok"))
             await until(engine, begins(held))
-            assert engine.cancel(queued.job_id) is True
-            assert engine.cancel("held") is True  # a request_id means its newest job
+            assert await engine.cancel(queued.job_id) is True
+            assert await engine.cancel("held") is True  # a request_id means its newest job
             for view in (await engine.wait(held.job_id, 0), await engine.wait(queued.job_id, 0)):
                 assert view.state is JobState.CANCELLED and view.error_code == "cancelled"
-            assert engine.cancel(held.job_id) is False
+            assert await engine.cancel(held.job_id) is False
             with pytest.raises(NotFound, match="unknown"):
-                engine.cancel("nobody")
+                await engine.cancel("nobody")
             done = await proved(engine, "ok")
-            assert engine.cancel(done.job_id) is False
+            assert await engine.cancel(done.job_id) is False
             assert engine.view(done.job_id).state is JobState.DONE
             ends = collections.Counter(e.job_id for e in engine.events if isinstance(e, JobFinished))
             assert set(ends.values()) == {1} and len(ends) == 3
@@ -217,8 +217,8 @@ def test_the_urgent_ones_overtake_what_waits(tmp_path):
                 for n, priority in enumerate(order)
             ]
             assert [view.queue_position for view in views] == [0, 0, 0, 2, 0]
-            assert engine.view(views[0].job_id).queue_position == 4
-            engine.cancel(blocker.job_id)
+            assert engine.view(views[0].job_id).queue_position == 3  # the urgent one does not even wait
+            await engine.cancel(blocker.job_id)
             await asyncio.gather(*(engine.wait(view.job_id, PATIENCE_S) for view in views))
             started = [payload for payload, _ in begun(tmp_path) if payload.startswith("ok:")]
             assert started == ["ok:CRITICAL4", "ok:HIGH2", "ok:NORMAL1", "ok:NORMAL3", "ok:LOW0"]
@@ -235,7 +235,7 @@ def test_wait_honours_its_timeout_and_five_hundred_waiters_cost_nothing(tmp_path
             waiters = [asyncio.create_task(engine.wait(held.job_id)) for _ in range(500)]
             await asyncio.sleep(0)
             assert len(asyncio.all_tasks()) == tasks_before + 500
-            engine.cancel(held.job_id)
+            await engine.cancel(held.job_id)
             views = await asyncio.gather(*waiters)
             assert {view.state for view in views} == {JobState.CANCELLED}
 
@@ -452,20 +452,28 @@ def test_refusals_leave_nothing(tmp_path):
     run(body())
 
 
-def test_stop_lets_running_jobs_end_or_cancels_them(tmp_path):
+def test_stop_lets_what_provers_have_end_and_hands_back_the_rest(tmp_path):
     async def body():
         async with running(tmp_path) as engine:
             short = await engine.submit(job("ok", "ok"))
+            await until(engine, begins(short))
             assert await engine.stop(drain_s=PATIENCE_S) == 0
             assert engine.view(short.job_id).state is JobState.DONE
+            assert spooled(tmp_path) == []
         async with running(tmp_path) as engine:
             held = await engine.submit(job("hold", "ok"))
             waiter = asyncio.create_task(engine.wait(held.job_id))
+            watcher = asyncio.create_task(anext(watch := engine.watch(held.job_id)))
+            assert not (await watcher).state.ended
             await until(engine, begins(held))
             assert await engine.stop(drain_s=0.01) == 1
-            view = await waiter
-            assert view.state is JobState.CANCELLED and view.error_code == "unavailable"
-            assert spooled(tmp_path) == []
+            with pytest.raises(Unavailable, match=f"the daemon is stopping; job {held.job_id} goes on"):
+                await waiter
+            with pytest.raises(Unavailable, match="goes on when it is back"):
+                async for _ in watch:
+                    pass
+            assert not [event for event in engine.events if isinstance(event, JobFinished)]
+            assert len(spooled(tmp_path)) == 2
 
     run(body())
 
@@ -526,7 +534,7 @@ def test_keys_are_loaded_and_evicted(tmp_path):
 @pytest.mark.parametrize(("fault", "cause"), [("refuse", "no such device"), ("garbage", "spoke out of turn")])
 def test_a_prover_that_never_works_is_no_silent_hang(tmp_path, fault, cause):
     async def body():
-        async with running(tmp_path, fault=fault) as engine:
+        async with running(tmp_path, fault=fault, longest_quarantine_s=0.0) as engine:
             await until(engine, lambda event: isinstance(event, ProverState) and event.state == "dead")
             if fault == "refuse":
                 with pytest.raises(Unavailable, match=cause):
@@ -547,7 +555,7 @@ def test_a_silent_prover_is_replaced(tmp_path):
             await until(engine, lambda event: isinstance(event, ProverState) and event.state == "dead")
             deaths = [event for event in engine.events if isinstance(event, ProverState) and event.cause]
             assert "no heartbeat" in deaths[0].cause
-            engine.cancel(held.job_id)
+            await engine.cancel(held.job_id)
 
     run(body())
 
@@ -562,10 +570,10 @@ def test_random_cancels_and_deaths_end_every_job_exactly_once(tmp_path):
                 payload = random.choice(["ok", "ok", "die:1", "retry:1", "fault:1", "fail:internal", "hold"])
                 views.append(await engine.submit(job("ok", payload, priority=random.choice(list(Priority)))))
                 if random.random() < 0.5 or payload == "hold":
-                    engine.cancel(random.choice(views).job_id)
+                    await engine.cancel(random.choice(views).job_id)
             for view in views:
                 if not (await engine.wait(view.job_id, 0.2)).state.ended:
-                    engine.cancel(view.job_id)
+                    await engine.cancel(view.job_id)
             ended = await asyncio.gather(*(engine.wait(view.job_id, PATIENCE_S) for view in views))
             assert all(view.state.ended for view in ended)
             counts = collections.Counter(e.job_id for e in engine.events if isinstance(e, JobFinished))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 from circuits import wats
@@ -26,9 +27,13 @@ async def daemon(folder, **settings):
         (folder / f"{name}.wasm").write_bytes(wasm)
         circuits.append(manifest(name, n_wires=3, calculator=digest(wasm)))
     intake = IntakeSettings(**{"command": COMMAND, "max_instructions": FOREVER, **settings})
-    async with running(folder, FakeRegistry(*circuits), fault="mute", intake=intake) as engine:
+    memory = {"budget_bytes": 4 * intake.memory_bytes}
+    async with running(folder, FakeRegistry(*circuits), fault="mute", intake=intake, **memory) as engine:
         yield engine
-    assert not spooled(folder) and not processes(folder)
+        await engine._intake.settle()
+        waiting = [record.file.path for job in engine._jobs.table.running for record in job.partitions]
+    # What was accepted is there for the next start, and nothing else.
+    assert spooled(folder) == sorted(Path(path).name for path in waiting) and not processes(folder)
 
 
 def given(*values, circuit="good", request_id=""):

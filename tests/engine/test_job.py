@@ -4,6 +4,7 @@ import pytest
 
 from cuzkd.engine.job import (
     PHASES,
+    End,
     Job,
     JobRequest,
     JobState,
@@ -39,11 +40,19 @@ def make(*stages):
         ("proving ready queued", "proving"),
         ("done queued queued", "proving"),
         ("done verifying queued", "verifying"),
-        ("done done", "done"),
+        ("done done", "verifying"),  # until its end is recorded and announced
     ],
 )
 def test_progress(stages, state):
-    assert make(*map(Stage, stages.split())).progress() == state
+    stages = [Stage(stage) for stage in stages.split()]
+    assert make(*stages).state == state
+    job = make(*[Stage.QUEUED] * len(stages))
+    for record, stage in zip(job.partitions, stages, strict=True):
+        job.move(record, stage)
+    assert job.state == state and job.proved == (set(stages) == {Stage.DONE})
+    assert job.in_hand == [record for record in job.partitions if record.stage.in_hand]
+    waiting = [record for record in job.partitions if record.stage is Stage.QUEUED]
+    assert job.first_waiting is (waiting[0] if waiting else None)
 
 
 def test_ends():
@@ -53,15 +62,18 @@ def test_ends():
 def test_a_view_shows_results_only_of_a_job_that_is_done():
     job = make(Stage.DONE, Stage.PROVING)
     job.partitions[0].result = PartitionResult(0, b"p", (), {}, "cpu", "cpu", 1, "d", 0)
-    job.state, job.first_begun_s = job.progress(), 11.0
+    job.first_begun_s = 11.0
     view = job.view(14.0, queue_position=3)
     assert (view.results, view.partitions_done, view.queue_position) == ((), 1, 3)
     assert (view.queue_wait_s, view.total_s) == (1.0, 4.0)
-    job.partitions[1].stage = Stage.DONE
+    job.move(job.partitions[1], Stage.DONE)
     job.partitions[1].result = PartitionResult(1, b"q", (), {}, "cpu", "cpu", 1, "d", 0)
-    job.state, job.ended_s = job.progress(), 15.0
+    job.end = End(JobState.DONE, "", "", 15.0)
+    view = job.view(16.0)  # chosen, not announced: as before
+    assert not view.state.ended and view.results == () and view.total_s == 6.0 and not job.ended.is_set()
+    job.announce()
     assert [r.proof for r in job.view(99.0).results] == [b"p", b"q"]
-    assert job.view(99.0).total_s == 5.0
+    assert job.view(99.0).total_s == 5.0 and job.view(99.0).progress == 1.0
 
 
 def test_secrets_are_not_in_representations():

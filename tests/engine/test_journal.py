@@ -41,11 +41,11 @@ def made(job_id, *, partitions=1, sequence=1, request_id="", owner="", folder="/
     request = JobRequest("square", (), request_id, Priority.HIGH, owner, 7.5)
     records = []
     for index in range(partitions):
-        file = SpoolFile(f"{folder}/{job_id}-{index}", 100 + index, bytes([index % 256]) * 32)
+        file = SpoolFile(f"{folder}/{job_id}-{index}", 100 + index, b"")
         ticket = Ticket(
             f"{job_id}/{index}", job_id, index, "square", "d1", file.path, Priority.HIGH, sequence + index
         )
-        records.append(PartitionRecord(ticket, file))
+        records.append(PartitionRecord(ticket, file, content=bytes([index % 256]) * 32))
     now_s = time.monotonic() if submitted_s is None else submitted_s
     return Job(job_id, request, b"content " + job_id.encode(), now_s, records)
 
@@ -96,7 +96,7 @@ def crash_copy(state_dir, target):
 
 def seen(job):
     """All of a job that must come back."""
-    parts = [(r.ticket, r.file, r.file.digest, r.result) for r in job.partitions]
+    parts = [(r.ticket, r.file, r.content, r.result) for r in job.partitions]
     stages = {stage: count for stage, count in job.stages.items() if count}
     return (job.job_id, job.request, job.content, parts, stages, job.state.ended, job.end and job.end.code)
 

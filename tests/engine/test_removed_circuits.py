@@ -5,7 +5,7 @@ import asyncio
 from engine.front import FakeRegistry, job, manifest, running
 from engine.test_engine import PATIENCE_S, begins, run, until
 
-from cuzkd.engine.fleet import loaded, unloaded
+from cuzkd.engine.keys import Keys
 from cuzkd.engine.stats import CircuitLoaded, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import InvalidKey, NotFound
@@ -70,7 +70,7 @@ def test_a_key_stays_as_long_as_a_job_counts_on_it(tmp_path):
             del registry.circuits["square"]
             await some_ticks(engine)
             assert held(engine) == ["square"]
-            engine.cancel(view.job_id)
+            await engine.cancel(view.job_id)
             await engine.wait(view.job_id, PATIENCE_S)
             await until(engine, dropped("square"))
 
@@ -117,16 +117,33 @@ def test_tiers_are_what_the_page_cache_says(tmp_path):
 
 def test_which_states_answer_whom():
     """A preload is not answered by the end of the key before, nor a drop by a load that failed."""
-    state = wire.CircuitState
-    wanted = loaded("d2")
-    assert wanted(state(loaded=True, digest="d2"))
-    assert wanted(state(loaded=False, digest="d2", error_code=NotFound.code))
-    for other in (
-        state(loaded=True, digest="d1"),
-        state(loaded=False, was_loaded=True),
-        state(loaded=False, digest="d1", error_code=InvalidKey.code),
-    ):
-        assert not wanted(other)
-    assert unloaded(state(loaded=False)) and unloaded(state(loaded=True, digest="d2", was_loaded=True))
-    assert not unloaded(state(loaded=True, digest="d2"))
-    assert not unloaded(state(loaded=False, error_code=NotFound.code))
+
+    async def answered(asked, *states):
+        keys = Keys(lambda message: None)
+        asking = asyncio.create_task(asked(keys))
+        await asyncio.sleep(0)
+        for state in states:
+            keys.heard(wire.CircuitState(circuit="c", **state))
+        await asyncio.sleep(0)
+        done = asking.done()
+        asking.cancel()
+        return done
+
+    async def body():
+        for yes in (
+            {"loaded": True, "digest": "d2"},
+            {"loaded": False, "digest": "d2", "error_code": NotFound.code},
+        ):
+            assert await answered(lambda keys: keys.load("c", "d2"), yes)
+        for no in (
+            {"loaded": True, "digest": "d1"},
+            {"loaded": False, "was_loaded": True},
+            {"loaded": False, "digest": "d1", "error_code": InvalidKey.code},
+        ):
+            assert not await answered(lambda keys: keys.load("c", "d2"), no)
+        for yes in ({"loaded": False}, {"loaded": True, "digest": "d2", "was_loaded": True}):
+            assert await answered(lambda keys: keys.evict("c"), yes)
+        for no in ({"loaded": True, "digest": "d2"}, {"loaded": False, "error_code": NotFound.code}):
+            assert not await answered(lambda keys: keys.evict("c"), no)
+
+    run(body())

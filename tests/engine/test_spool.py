@@ -4,10 +4,13 @@ import contextlib
 import errno
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 
 from cuzkd.engine import spool as spools
+from cuzkd.engine.faults import load
+from cuzkd.engine.journal_rows import Upload
 from cuzkd.engine.spool import Spool
 from cuzkd.engine.uploads import Uploads
 from cuzkd.errors import Exhausted, InvalidInput, NotFound
@@ -165,17 +168,60 @@ def test_no_folder_is_allowed_by_default(tmp_path):
 def test_uploads_are_taken_once_and_expire(spool):
     uploads = Uploads(expiry_s=10.0, max_waiting=10)
     first, second = spool.write(b"1"), spool.write(b"2")
-    a, b = uploads.add(first, now_s=0.0), uploads.add(second, now_s=5.0)
-    uploads.take(a)
-    with pytest.raises(NotFound, match="used it up"):
-        uploads.take(a)
-    assert uploads.find(a) == first
+    a, b = Upload("a", first, "me", 10.0), Upload("b", second, "me", 15.0)
+    for upload in (a, b):
+        uploads.add(upload)
+    uploads.take(["a"])
+    for ids in (["a"], ["b", "a"]):
+        with pytest.raises(NotFound, match="used it up"):
+            uploads.take(ids)
+    assert uploads.find("a", "me") == first
+    with pytest.raises(NotFound, match="unknown, or it has expired"):
+        uploads.find("a", "you")
     assert uploads.expire(9.9) == []
     uploads.require_room(arriving=8)
     with pytest.raises(Exhausted, match="10 of at most 10"):
         uploads.require_room(arriving=9)
-    assert uploads.expire(15.0) == [second]
+    assert uploads.expire(15.0) == [replace(a, taken=True), b]
     uploads.require_room(arriving=9)
-    for upload_id in (a, b):
+    for upload_id in ("a", "b"):
         with pytest.raises(NotFound, match="expired"):
-            uploads.find(upload_id)
+            uploads.find(upload_id, "me")
+
+
+def test_uploads_come_back_when_the_job_does_not(spool):
+    uploads = Uploads(expiry_s=10.0, max_waiting=10)
+    for name, expires_s in (("a", 5.0), ("b", 50.0)):
+        uploads.add(Upload(name, spool.write(name.encode()), "", expires_s))
+    uploads.take(["a", "b"])
+    uploads.expire(20.0)
+    assert uploads.give_back(["a", "b"]) == ["a"]  # its time was over meanwhile
+    uploads.take(["b"])
+
+
+def test_the_key_lasts_and_is_ours_alone(tmp_path):
+    first = Spool(tmp_path, 10)
+    key = tmp_path / "spool.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and len(key.read_bytes()) == 32
+    assert Spool(tmp_path, 10).digest(b"x") == first.digest(b"x")
+    key.write_bytes(b"short")
+    with pytest.raises(InvalidInput, match=r"spool.key: 5 bytes, expected 32"):
+        Spool(tmp_path, 10)
+
+
+def test_digests_without_a_copy(spool, allowed):
+    path = str(allowed / "deep" / "er" / "w")
+    assert spool.digest_of(path) == spool.copy(path).digest
+    assert len(files(spool)) == 1
+    with pytest.raises(InvalidInput):
+        spool.digest_of("/etc/hostname")
+
+
+@pytest.mark.parametrize("point", ["spool_write", "spool_sync"])
+@pytest.mark.parametrize("action", ["full", "memory"])
+def test_what_fails_on_its_way_leaves_nothing(tmp_path, point, action):
+    spool = Spool(tmp_path, 10, (), load(f"{action}:{point}:1"))
+    with pytest.raises(Exhausted, match="try again later"):
+        spool.write(b"x")
+    assert files(spool) == []
+    spool.write(b"x")

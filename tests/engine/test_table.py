@@ -2,22 +2,37 @@
 
 import pytest
 
-from cuzkd.engine.job import Job, JobRequest
-from cuzkd.engine.table import JobTable
+from cuzkd.engine.job import (
+    End,
+    Job,
+    JobRequest,
+    JobState,
+    PartitionRecord,
+    PartitionResult,
+    Priority,
+    SpoolFile,
+    Ticket,
+)
+from cuzkd.engine.table import MOST_AT_ONCE, JobTable
 from cuzkd.errors import NotFound
 
+PLENTY = 1 << 30
 
-def add(table, job_id, request_id="", ended_s=None):
-    job = Job(job_id, JobRequest("c", (), request_id), b"", 0.0, [])
+
+def add(table, job_id, request_id="", ended_s=None, owner="", proof=b""):
+    ticket = Ticket(f"{job_id}/0", job_id, 0, "c", "d", "/spool/x", Priority.NORMAL, 1)
+    record = PartitionRecord(ticket, SpoolFile("/spool/x", 1, b""))
+    job = Job(job_id, JobRequest("c", (), request_id, owner=owner), b"", 0.0, [record])
     table.add(job)
     if ended_s is not None:
-        job.ended_s = ended_s
+        record.result = PartitionResult(0, proof, (), {}, "cpu", "cpu", 1, "d", 0)
+        job.end = End(JobState.DONE, "", "", ended_s)
         table.end(job)
     return job
 
 
 def test_ids():
-    table = JobTable(10.0, 10)
+    table = JobTable(10.0, 10, PLENTY)
     first, second = add(table, "1", "r"), add(table, "2", "r")
     assert table.find("1") is first and table.find("r") is second is table.newest("r")
     assert table.newest("") is None and len(table) == 2
@@ -25,22 +40,57 @@ def test_ids():
         table.find("3")
 
 
+def test_owners_do_not_meet():
+    table = JobTable(10.0, 10, PLENTY)
+    mine, theirs = add(table, "1", "r", owner="a"), add(table, "2", "r", owner="b")
+    add(table, "3", "old", ended_s=0.0, owner="a")
+    table.expire(100.0)
+    assert table.find("r", "a") is mine and table.find("r", "b") is theirs and table.newest("r") is None
+    assert table.find("1", "a") is mine
+    with pytest.raises(NotFound) as unknown:
+        table.find("nobody's", "b")
+    for some_id in ("1", "3", "old"):  # not even whether there was such a thing
+        with pytest.raises(NotFound) as caught:
+            table.find(some_id, "b")
+        assert str(caught.value) == str(unknown.value).replace('"nobody\'s"', repr(some_id))
+    with pytest.raises(NotFound, match="expired"):
+        table.find("old", "a")
+
+
 def test_age_and_number():
-    table = JobTable(10.0, 2)
+    table = JobTable(10.0, 2, PLENTY)
     running = add(table, "0")
     for n in range(1, 5):
         add(table, str(n), f"r{n}", ended_s=float(n))
-    assert table.expire(4.0) == 2
-    assert table.expire(13.0) == 1
+    assert table.expire(4.0) == ["1", "2"]
+    assert table.expire(13.0) == ["3"]
     assert table.find("r4").job_id == "4" and table.find("0") is running
     for gone in ("1", "r2", "3"):
         with pytest.raises(NotFound, match="expired"):
             table.find(gone)
-    assert table.expire(1e9) == 1 and list(table.running) == [running]
+    assert table.expire(1e9) == ["4"] and list(table.running) == [running]
+
+
+def test_bytes():
+    table = JobTable(1e9, 100, 10_000)
+    for n in range(5):
+        add(table, str(n), ended_s=float(n), proof=bytes(3000))
+    assert table.expire(5.0) == ["0", "1", "2"]
+    add(table, "large", ended_s=6.0, proof=bytes(1 << 20))
+    assert table.expire(6.0) == ["3", "4"]  # the newest stays, whatever its size
+    add(table, "small", ended_s=7.0)
+    assert table.expire(7.0) == ["large"] and table._bytes < 2000
+
+
+def test_not_everything_at_once():
+    table = JobTable(1.0, 1 << 20, PLENTY)
+    for n in range(MOST_AT_ONCE + 5):
+        add(table, str(n), ended_s=0.0)
+    assert [len(table.expire(10.0)) for _ in range(3)] == [MOST_AT_ONCE, 5, 0]
 
 
 def test_a_newer_job_keeps_the_request_id():
-    table = JobTable(10.0, 10)
+    table = JobTable(10.0, 10, PLENTY)
     add(table, "1", "r", ended_s=0.0)
     newer = add(table, "2", "r")
     table.expire(100.0)
@@ -48,8 +98,18 @@ def test_a_newer_job_keeps_the_request_id():
 
 
 def test_expired_ids_are_bounded():
-    table = JobTable(0.0, 5)
+    table = JobTable(0.0, 5, PLENTY)
     for n in range(1000):
         add(table, str(n), ended_s=float(n))
         table.expire(float(n))
     assert len(table._expired) == 20 and not table._jobs
+
+
+def test_which_keys_are_counted_on():
+    table = JobTable(10.0, 10, PLENTY)
+    first, second = add(table, "1"), add(table, "2")
+    for job in (first, second):
+        assert table.counts_on("c", "d") and not table.counts_on("c", "e")
+        job.end = End(JobState.CANCELLED, "cancelled", "", 0.0)
+        table.end(job)
+    assert not table.counts_on("c", "d")
