@@ -163,6 +163,7 @@ class ScriptedBackend:
         self.sets = []
         self.full = {}
         self.trims = 0
+        self.free_bytes, self.total_bytes = 1 << 20, 1 << 30
         self.loads = 0
         self.running = 0
         self.most_running = 0
@@ -171,7 +172,7 @@ class ScriptedBackend:
         return key.domain if self.in_place else key.n_rows
 
     def vram(self):
-        return Vram() if self.in_place else Vram(free_bytes=1 << 20, total_bytes=1 << 30)
+        return Vram() if self.in_place else Vram(self.free_bytes, self.total_bytes)
 
     def trim(self):
         self.trims += 1
