@@ -30,7 +30,7 @@ from cuzkd.engine import process
 from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.settings import EngineSettings
-from cuzkd.engine.stats import EngineStatus
+from cuzkd.engine.status import EngineStatus
 from cuzkd.errors import InvalidInput
 from cuzkd.metrics import Metrics
 from cuzkd.service import listen, status_page

@@ -20,8 +20,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import stat
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +33,7 @@ from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits import pagecache, prepared
 from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
+from cuzkd.circuits.unchanged import Unchanged
 from cuzkd.errors import AlreadyExists, CuzkdError, Exhausted, InvalidInput, InvalidKey, NotFound
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
@@ -44,28 +43,12 @@ if TYPE_CHECKING:
 
 MANIFEST, KEY, CALCULATOR = "manifest.json", "key.bin", "calculator.wasm"
 MAX_MANIFEST_BYTES = 64 << 20  # a terabyte of key has 2 MB
-SETTLED_S = 2.0  # a file that was changed since then could change again without another time of change
 # progress(done_bytes, total_bytes) of the points of a key that is being looked at
 Progress = Callable[[int, int], None]
 
 
 def _silent(done_bytes: int, total_bytes: int) -> None:
     """Nobody watches."""
-
-
-_Identity = tuple[int, int, int, int]
-
-
-def _identity(path: Path) -> _Identity | None:
-    """What changes when a file is written or replaced. None where nothing can be told by it."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    settled = time.time() - found.st_ctime > SETTLED_S
-    if not settled or not stat.S_ISREG(found.st_mode):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
 @dataclass(frozen=True)
@@ -100,13 +83,13 @@ class Circuit:
 
 
 class Registry:
-    """All circuits below one state directory. Any number of processes may use one directory: what is kept here are
-    manifests that were parsed, for as long as their files are the same. Thread-safe.
+    """All circuits below one state directory. Any number of processes may use one directory, any number of threads one
+    registry.
     """
 
     def __init__(self, state_dir: str | os.PathLike[str]):
         self.directory = Path(state_dir) / "circuits"
-        self._parsed: dict[str, tuple[_Identity, Manifest]] = {}
+        self._parsed: Unchanged[Manifest] = Unchanged()
 
     def list(self) -> Sequence[Manifest]:
         """Every circuit that can be read, by name. What cannot be read is left to `problems`, and harms no
@@ -120,15 +103,8 @@ class Registry:
 
     def get(self, name: str) -> Manifest:
         """The manifest of a circuit. Raises NotFound, InvalidKey, InvalidInput (no possible name)."""
-        identity = _identity(self.directory / require_name(name) / MANIFEST)
-        known = self._parsed.pop(name, None)
-        if known is None or known[0] != identity:
-            found = self._read(name)
-            if identity is None:
-                return found
-            known = identity, found
-        self._parsed[name] = known
-        return known[1]
+        path = self.directory / require_name(name) / MANIFEST
+        return self._parsed.get(path, lambda: self._read(name))
 
     def _read(self, name: str) -> Manifest:
         folder = self.directory / name

@@ -2,7 +2,7 @@
 
 Problem. Numbers that each part keeps for itself contradict each other, and counting inside the hot path slows
 it. Design. The engine publishes small frozen events on its loop. `Stats` adds them up for GetStatus and
-/status; `cuzkd.metrics` makes Prometheus series of them. Neither asks the engine anything, so an event says
+/status (status.py); `cuzkd.metrics` makes Prometheus series of them. Neither asks the engine anything, so an event says
 all it means. Life. An event is made where the state changes, handed to every subscriber, forgotten.
 """
 
@@ -233,56 +233,6 @@ Event = (
 )
 
 
-@dataclass(frozen=True)
-class ProverStatus:
-    """One device, or who stands in for it. state: starting, idle, proving, dead, stopped, quarantined (nobody stands
-    in). cause: why it is dead or in quarantine. failures: of the device, in a row. quarantined: UUID of the device that
-    is left alone, for another quarantine_left_s. evidence: of its last quarantine, what the driver counts of errors.
-    """
-
-    prover: str
-    state: str
-    pid: int
-    backend: str
-    device: str
-    device_name: str
-    vram_total_bytes: int
-    vram_used_bytes: int
-    synthesising: int
-    ready: int
-    current_job_id: str
-    current_circuit: str
-    restarts: int
-    cause: str
-    vram_free_bytes: int = 0
-    failures: int = 0
-    quarantined: str = ""
-    quarantine_left_s: float = 0.0
-    evidence: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CircuitStatus:
-    """An installed circuit. resident_bytes: what provers hold of it; matrix_bytes: of its matrices, in one prover;
-    cached: loading it would not wait for the disk; users: partitions held by provers now.
-    """
-
-    circuit: str
-    loaded: bool
-    size_bytes: int
-    resident_bytes: int
-    cached: bool
-    users: int
-    matrix_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class QueueStatus:
-    circuit: str
-    pending: int
-    in_progress: int
-
-
 @dataclass
 class JournalStatus:
     """What the journal has written since the start. failing: its last transaction could not be written."""
@@ -292,39 +242,6 @@ class JournalStatus:
     failures: int = 0
     seconds: float = 0.0
     failing: bool = False
-
-
-@dataclass(frozen=True)
-class EngineStatus:
-    """Everything that GetStatus and /status show, of one moment. expected_wait_s: of a job submitted now, None when
-    nobody knows.
-    """
-
-    serving: bool
-    not_serving_reason: str
-    uptime_s: float
-    provers: tuple[ProverStatus, ...]
-    circuits: tuple[CircuitStatus, ...]
-    queues: tuple[QueueStatus, ...]
-    waiting: Mapping[str, int]  # partitions by name of priority
-    jobs: Mapping[str, int]  # ended jobs by state, since the start
-    failures: Mapping[str, int]  # failed jobs by reason, since the start
-    retries: Mapping[str, int]  # attempts that were repeated, by reason, since the start
-    proofs_completed: int
-    pinned_bytes: int
-    pinned_leased_bytes: int
-    pinned_free_bytes: int
-    h2d_bytes: int
-    budget_used_bytes: int
-    budget_limit_bytes: int
-    budget_peak_bytes: int = 0
-    budget_waiting: int = 0
-    policy: str = ""
-    expected_wait_s: float | None = None
-    refused: Mapping[str, int] = field(default_factory=dict)  # submissions, by reason, since the start
-    resumed: int = 0  # jobs of earlier runs that went on
-    quarantines: int = 0  # since the start
-    journal: JournalStatus = field(default_factory=JournalStatus)
 
 
 GONE = ("dead", "quarantined", "stopped")  # states in which there is no process

@@ -10,8 +10,8 @@ Life. Made for one reply.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.prepared import head_bytes
@@ -19,15 +19,91 @@ from cuzkd.circuits.registry import Registry
 from cuzkd.engine.fleet import Fleet
 from cuzkd.engine.job import Job, Stage
 from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.stats import (
-    CircuitStatus,
-    EngineStatus,
-    ProverNumbers,
-    ProverStatus,
-    QueueStatus,
-    Stats,
-)
+from cuzkd.engine.stats import JournalStatus, ProverNumbers, Stats
 from cuzkd.memory.budget import Budget
+
+
+@dataclass(frozen=True)
+class ProverStatus:
+    """One device, or who stands in for it. state: starting, idle, proving, dead, stopped, quarantined (nobody stands
+    in). cause: why it is dead or in quarantine. failures: of the device, in a row. quarantined: UUID of the device that
+    is left alone, for another quarantine_left_s. evidence: of its last quarantine, what the driver counts of errors.
+    """
+
+    prover: str
+    state: str
+    pid: int
+    backend: str
+    device: str
+    device_name: str
+    vram_total_bytes: int
+    vram_used_bytes: int
+    synthesising: int
+    ready: int
+    current_job_id: str
+    current_circuit: str
+    restarts: int
+    cause: str
+    vram_free_bytes: int = 0
+    failures: int = 0
+    quarantined: str = ""
+    quarantine_left_s: float = 0.0
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CircuitStatus:
+    """An installed circuit. resident_bytes: what provers hold of it; matrix_bytes: of its matrices, in one prover;
+    cached: loading it would not wait for the disk; users: partitions held by provers now.
+    """
+
+    circuit: str
+    loaded: bool
+    size_bytes: int
+    resident_bytes: int
+    cached: bool
+    users: int
+    matrix_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    circuit: str
+    pending: int
+    in_progress: int
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """Everything that GetStatus and /status show, of one moment. expected_wait_s: of a job submitted now, None when
+    nobody knows.
+    """
+
+    serving: bool
+    not_serving_reason: str
+    uptime_s: float
+    provers: tuple[ProverStatus, ...]
+    circuits: tuple[CircuitStatus, ...]
+    queues: tuple[QueueStatus, ...]
+    waiting: Mapping[str, int]  # partitions by name of priority
+    jobs: Mapping[str, int]  # ended jobs by state, since the start
+    failures: Mapping[str, int]  # failed jobs by reason, since the start
+    retries: Mapping[str, int]  # attempts that were repeated, by reason, since the start
+    proofs_completed: int
+    pinned_bytes: int
+    pinned_leased_bytes: int
+    pinned_free_bytes: int
+    h2d_bytes: int
+    budget_used_bytes: int
+    budget_limit_bytes: int
+    budget_peak_bytes: int = 0
+    budget_waiting: int = 0
+    policy: str = ""
+    expected_wait_s: float | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)  # submissions, by reason, since the start
+    resumed: int = 0  # jobs of earlier runs that went on
+    quarantines: int = 0  # since the start
+    journal: JournalStatus = field(default_factory=JournalStatus)
 
 
 def describe(

@@ -18,7 +18,7 @@ from typing import Any
 
 import cuzkd
 from cuzkd.engine.engine import Engine
-from cuzkd.engine.stats import CircuitStatus, EngineStatus, ProverStatus
+from cuzkd.engine.status import CircuitStatus, EngineStatus, ProverStatus
 from cuzkd.errors import InvalidInput
 from cuzkd.service import conversion, owners
 from cuzkd.service.permits import release_current

@@ -16,7 +16,7 @@ from typing import Any
 
 import cuzkd
 from cuzkd.engine.job import JobState, Stage
-from cuzkd.engine.stats import CircuitStatus, EngineStatus, ProverStatus
+from cuzkd.engine.status import CircuitStatus, EngineStatus, ProverStatus
 from cuzkd.service.conversion import finite, milliseconds
 from cuzkd.service.pipelines import JobLine, PartitionLine, Picture
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.circuits import builtin, registry
+from cuzkd.circuits import builtin, registry, unchanged
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves import params
 from cuzkd.errors import AlreadyExists, Exhausted, InvalidInput, InvalidKey, MalformedFile, NotFound
@@ -378,7 +378,7 @@ def test_a_manifest_is_parsed_again_only_when_its_file_has_changed(tmp_path, mon
         return len(parsed), found[-1]
 
     assert looks(3)[0] == 3, "it could be changed within the same tick of the clock"
-    monkeypatch.setattr(registry, "SETTLED_S", -1.0)
+    monkeypatch.setattr(unchanged, "SETTLED_S", -1.0)
     count, found = looks(3)
     assert count == 1 and looks(3) == (0, found) and list(circuits.list()) == [found]
     path = circuits.directory / "c" / registry.MANIFEST

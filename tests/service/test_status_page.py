@@ -7,17 +7,14 @@ import pytest
 from cuzkd.engine.job import JobState, PartitionResult, Priority, Stage
 from cuzkd.engine.stats import (
     CircuitLoaded,
-    CircuitStatus,
-    EngineStatus,
     JobFinished,
     JobResumed,
     JobSubmitted,
     PartitionFinished,
     PartitionStage,
     ProverState,
-    ProverStatus,
-    QueueStatus,
 )
+from cuzkd.engine.status import CircuitStatus, EngineStatus, ProverStatus, QueueStatus
 from cuzkd.service import pipelines, status_page
 from cuzkd.service.pipelines import Pipelines
 
