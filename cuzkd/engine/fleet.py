@@ -250,8 +250,9 @@ class Fleet:
         were resident, None when none had it.
         """
         holders = [prover.keys for prover in self._provers.values() if prover.keys.has(circuit)]
-        freed = await asyncio.gather(*(keys.evict(circuit) for keys in holders))
-        return sum(freed) if freed else None
+        nbytes = sum(keys.nbytes(circuit) for keys in holders)
+        await asyncio.gather(*(keys.evict(circuit) for keys in holders))
+        return nbytes if holders else None
 
     def make_room(self, nbytes: int, min_idle_s: float) -> None:
         """Memory is short by nbytes: shrink idle pinned memory, then evict idle keys, the longest idle

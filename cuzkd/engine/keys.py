@@ -16,6 +16,7 @@ from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError
 
 Answers = Callable[[wire.CircuitState], bool]  # is this the answer that somebody waits for?
+Answer = asyncio.Future[wire.CircuitState]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Keys:
     def __init__(self, send: Callable[[wire.ToProver], None]) -> None:
         self._send = send
         self._loaded: dict[str, _Loaded] = {}  # by circuit
-        self._asked: dict[str, list[tuple[Answers, asyncio.Future[wire.CircuitState]]]] = {}
+        self._asked: dict[str, list[tuple[Answers, Answer]]] = {}
 
     @property
     def loaded(self) -> set[tuple[str, str]]:
@@ -47,24 +48,28 @@ class Keys:
         held = self._loaded.get(circuit)
         return held is not None and digest in ("", held.digest)
 
-    async def load(self, circuit: str, digest: str) -> wire.CircuitState:
-        """The prover's answer, which may be an error. Raises what `gone` is given."""
+    def nbytes(self, circuit: str) -> int:
+        """Of a key that is loaded, else 0."""
+        held = self._loaded.get(circuit)
+        return held.nbytes if held else 0
+
+    def load(self, circuit: str, digest: str) -> Answer:
+        """Ask for a key. The answer may be an error; it raises what `gone` is given."""
 
         def answers(state: wire.CircuitState) -> bool:
             return state.digest == digest and (state.loaded or bool(state.error_code))
 
         preload = wire.Preload(circuit=circuit, digest=digest)
-        return await self._ask(circuit, wire.ToProver(preload=preload), answers)
+        return self._ask(circuit, wire.ToProver(preload=preload), answers)
 
-    async def evict(self, circuit: str) -> int:
-        """Have it dropped if it is loaded, and wait until nothing uses it; its bytes. Raises what `gone` is given."""
+    def evict(self, circuit: str) -> Answer:
+        """Have a key dropped. Answered when nothing uses it any more; raises what `gone` is given."""
 
         def answers(state: wire.CircuitState) -> bool:
             return not state.error_code and (state.was_loaded or not state.loaded)
 
-        held = self._loaded.pop(circuit, None)
-        await self._ask(circuit, wire.ToProver(drop=wire.Drop(circuit=circuit)), answers)
-        return held.nbytes if held else 0
+        self._loaded.pop(circuit, None)
+        return self._ask(circuit, wire.ToProver(drop=wire.Drop(circuit=circuit)), answers)
 
     def drop(self, circuit: str, digest: str = "") -> None:
         """Have a circuit's key dropped if it is loaded, or only one with this digest. Does not wait."""
@@ -93,8 +98,9 @@ class Keys:
             if not future.done():
                 future.set_exception(error)
 
-    async def _ask(self, circuit: str, message: wire.ToProver, answers: Answers) -> wire.CircuitState:
-        future: asyncio.Future[wire.CircuitState] = asyncio.get_running_loop().create_future()
+    def _ask(self, circuit: str, message: wire.ToProver, answers: Answers) -> Answer:
+        """Does not wait, so that the prover cannot be gone between the question and the place in the book."""
+        future: Answer = asyncio.get_running_loop().create_future()
         self._asked.setdefault(circuit, []).append((answers, future))
         self._send(message)
-        return await future
+        return future

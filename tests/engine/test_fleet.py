@@ -1,0 +1,262 @@
+"""The fleet's books, with provers that are lists of messages and a clock that is a number."""
+
+import asyncio
+import threading
+from unittest.mock import Mock
+
+import pytest
+
+from cuzkd.engine.budget_desk import BudgetDesk
+from cuzkd.engine.estimates import Estimates
+from cuzkd.engine.fleet import Fleet
+from cuzkd.engine.health import Death, Health, Rules
+from cuzkd.engine.job import Priority, Stage, Ticket
+from cuzkd.engine.patience import LARGEST, Patience
+from cuzkd.engine.stats import DeviceReturned, LaunchSet, ProverState, Quarantined
+from cuzkd.engine.ward import Ward
+from cuzkd.engine.wire import prover_pb2 as wire
+from cuzkd.errors import DeviceFault, InvalidKey, NotFound, Unavailable
+
+PATIENCE_S = 30.0
+GPU = "GPU-1"
+
+
+class Told:
+    """A supervisor that starts nothing."""
+
+    def __init__(self, name):
+        self.name = name
+        self.messages = []
+        self.orders = []
+
+    def send(self, message):
+        self.messages.append(message)
+
+    def replace(self, death):
+        self.orders.append(death)
+
+
+class Here:
+    """A fleet of one prover."""
+
+    def __init__(self, **rules):
+        self.now_s = 0.0
+        self.events = []
+        self.owner = Mock()
+        self.told = Told("p")
+        self.estimates = Estimates(None)
+        self.fleet = Fleet(
+            self.owner,
+            BudgetDesk(1 << 20, lambda nbytes: None),
+            self.events.append,
+            lambda: self.now_s,
+            Patience(self.estimates, 100.0, lambda circuit: 3),
+        )
+        self.fleet.add(self.told, Health(Rules(**rules)))
+
+    def up(self, backend="cpu"):
+        self.fleet.prover_begins("p")
+        self.fleet.prover_starting("p", 1)
+        device = GPU if backend == "cuda" else "cpu"
+        self.fleet.prover_ready("p", wire.Ready(backend=backend, device=device))
+        return self
+
+    def says(self, at_s, **kind):
+        self.now_s = at_s
+        self.fleet.prover_said("p", wire.FromProver(**kind))
+
+    def offer(self, name, circuit="square"):
+        self.fleet.offer(Ticket(name, "j", 0, circuit, f"d-{circuit}", "/x", Priority.HIGH, 1, 2), "p")
+
+    @property
+    def view(self):
+        (view,) = self.fleet.views()
+        return view
+
+
+def stage(name, stage):
+    return wire.PartitionEvent(partition_id=name, stage=stage)
+
+
+def test_what_the_scheduler_sees():
+    here = Here().up()
+    here.now_s = 5.0
+    for name, circuit in (("a", "square"), ("b", "square"), ("c", "cube")):
+        here.offer(name, circuit)
+    assert (here.view.circuit, here.view.streak, here.view.backend) == ("cube", 1, "cpu")
+    here.says(7.0, event=stage("a", "synthesising"))
+    here.says(9.0, heartbeat=wire.Heartbeat())
+    assert (here.view.last_beat_s, here.view.last_progress_s) == (9.0, 7.0)
+    held = {one.partition_id: one for one in here.view.held}
+    assert (held["a"].stage, held["a"].since_s, held["b"].since_s) == (Stage.SYNTHESISING, 7.0, 5.0)
+    assert (held["a"].allowed_s, held["a"].priority, held["a"].attempt) == (100.0, Priority.HIGH, 2)
+    assert held["c"].digest == "d-cube"
+    here.estimates.learn("d-square", "cpu", {"synthesis": 50.0, "verify": 1.0})
+    assert {one.partition_id: one.allowed_s for one in here.view.held}["a"] == 1500.0
+    here.says(11.0, circuit=wire.CircuitState(circuit="square", loaded=True))
+    assert here.view.last_progress_s == 11.0
+
+
+def test_a_circuit_that_cannot_be_looked_at_gets_the_patience_of_the_largest():
+    asked = []
+
+    def log_domain(circuit):
+        asked.append(circuit)
+        raise NotFound(circuit)
+
+    patience = Patience(Estimates(None), 1.0, log_domain)
+    ticket = Ticket("a", "j", 0, "square", "d", "/x", Priority.LOW, 1)
+    for _ in range(2):
+        assert patience.limit_s(ticket, "cpu", Stage.PROVING) >= 2e-4 * 2**LARGEST
+    assert asked == ["square"]
+
+
+def test_how_many_were_launched_together_is_told():
+    here = Here().up()
+    here.offer("a")
+    here.says(1.0, done=wire.PartitionDone(partition_id="a", attempts_inside=1, launch_set=4))
+    here.offer("b")
+    here.says(1.0, done=wire.PartitionDone(partition_id="b", attempts_inside=1))
+    assert [event.size for event in here.events if isinstance(event, LaunchSet)] == [4, 1]
+
+
+def test_who_is_blamed_for_a_death():
+    here = Here().up()
+    for name in "abc":
+        here.offer(name)
+    here.says(1.0, event=stage("b", "proving"))
+    assert here.fleet.prover_died("p", Death("killed by SIGKILL")) == 0.5
+    blamed, others, cause = here.owner.partitions_lost.call_args.args
+    assert ([t.partition_id for t in blamed], [t.partition_id for t in others]) == (["b"], ["a", "c"])
+    assert cause == "killed by SIGKILL" and here.fleet.views() == []
+
+
+def test_a_failed_device_is_given_up_with_its_stage_and_uuid():
+    here = Here(quarantine_after=1).up("cuda")
+    here.offer("a")
+    failed = wire.PartitionFailed(
+        partition_id="a", error_code="device_fault", error_message="m", stage="msm_h"
+    )
+    here.says(1.0, failed=failed)
+    (order,) = here.told.orders
+    assert (order.stage, order.device, order.suspect) == ("msm_h", GPU, True)
+    assert here.fleet.views() == [] and here.fleet.trouble() == ""
+
+
+def test_one_that_hangs_is_given_up_with_the_stage_that_it_is_at():
+    here = Here().up("cuda")
+    here.offer("a")
+    here.says(1.0, event=stage("a", "proving"))
+    here.fleet.replace("p", "no heartbeat")
+    assert here.told.orders == [Death("no heartbeat", "proving", device=GPU, suspect=True)]
+
+
+def test_a_prover_that_is_to_make_way_finishes_first():
+    async def body():
+        here = Here(quarantine_after=1, quarantine_s=10.0).up("cuda")
+        here.offer("a")
+        here.offer("b")
+        wrong = wire.PartitionDone(partition_id="a", attempts_inside=2)
+        here.says(1.0, done=wrong)
+        assert here.view.closing and not here.told.orders
+        with pytest.raises(Unavailable, match="about to be replaced"):
+            await here.fleet.preload("square", "d")
+        here.says(2.0, done=wire.PartitionDone(partition_id="b", attempts_inside=1))
+        assert here.told.orders[0].asked
+        here.fleet.prover_died("p", here.told.orders[0])
+        assert here.fleet.prover_begins("p") == "cpu"
+        states = [event.state for event in here.events if isinstance(event, ProverState)]
+        assert states == ["starting", "ready", "stopped"]
+
+    asyncio.run(body())
+
+
+def test_a_preload_that_is_awaited_is_waited_for_and_the_tick_lets_go():
+    async def body():
+        here = Here(quarantine_after=1, quarantine_s=10.0).up("cuda")
+        loading = asyncio.create_task(here.fleet.preload("cube", "d"))
+        await asyncio.sleep(0)
+        here.offer("a")
+        here.says(1.0, done=wire.PartitionDone(partition_id="a", attempts_inside=2))
+        here.fleet.tick()
+        assert here.view.closing and not here.told.orders
+        here.says(2.0, circuit=wire.CircuitState(circuit="cube", loaded=True, digest="d", load_s=3.0))
+        assert await loading == 3.0
+        here.fleet.tick()
+        assert here.told.orders
+
+    asyncio.run(body())
+
+
+def test_keys():
+    async def body():
+        here = Here().up()
+        fleet, told = here.fleet, here.told
+
+        def loaded(digest, **more):
+            here.says(1.0, circuit=wire.CircuitState(circuit="square", digest=digest, **more))
+
+        first, second = (asyncio.create_task(fleet.preload("square", digest)) for digest in "xy")
+        await asyncio.sleep(0)
+        loaded("y", error_code="invalid_key", error_message="the installed one is x")
+        with pytest.raises(InvalidKey, match="installed one is x"):
+            await second
+        loaded("x", loaded=True, bytes=100, load_s=2.0)
+        assert await first == 2.0 and fleet.loaded() == {("square", "x")}
+        assert await fleet.preload("square", "x") is None
+        evicting = asyncio.create_task(fleet.evict("square"))
+        await asyncio.sleep(0)
+        loaded("", was_loaded=True)
+        assert await evicting == 100
+        assert await fleet.evict("square") is None
+        loaded("x", loaded=True, bytes=100)
+        told.messages.clear()
+        fleet.drop("square", "other")
+        assert not told.messages
+        fleet.drop("square", "x")
+        fleet.drop("square", "x")
+        assert [message.drop.digest for message in told.messages] == ["x"]
+        lost = asyncio.create_task(fleet.preload("square", "x"))
+        await asyncio.sleep(0)
+        fleet.prover_died("p", Death("killed"))
+        with pytest.raises(DeviceFault, match="p died: killed"):
+            await lost
+        with pytest.raises(Unavailable, match="killed"):
+            await fleet.preload("square", "x")
+
+    asyncio.run(body())
+
+
+def test_a_return_is_told_after_its_quarantine_however_long_the_driver_takes():
+    async def body():
+        now_s, events, answer = [0.0], [], threading.Event()
+        changed = asyncio.Event()
+
+        def publish(event):
+            events.append(event)
+            changed.set()
+
+        def look(device):
+            answer.wait(PATIENCE_S)
+            return {"uuid": device}
+
+        ward = Ward("p", Health(Rules(quarantine_after=1)), publish, lambda: now_s[0], look)
+        ready = wire.Ready(backend="cuda", device=GPU)
+        ward.begins()
+        ward.ready(ready)
+        ward.died(Death("an ECC error", "msm_h", "device_fault", GPU, suspect=True))
+        now_s[0] = 60.0
+        ward.begins()
+        ward.ready(ready)
+        assert ward.view().state == "ready" and not events
+        answer.set()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(events) < 2:
+                changed.clear()
+                await changed.wait()
+        quarantined, returned = events
+        assert isinstance(quarantined, Quarantined) and quarantined.counters == {"uuid": GPU}
+        assert (quarantined.stage, quarantined.seconds) == ("msm_h", 60.0)
+        assert returned == DeviceReturned("p", GPU)
+
+    asyncio.run(body())
