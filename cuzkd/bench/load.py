@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -230,7 +231,7 @@ class Clients:
     def __init__(self, target: str, jobs: list[str]) -> None:
         self.count = len(jobs)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", waiters.__name__, target],
+            [sys.executable, "-P", "-m", waiters.__name__, target, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -66,7 +66,7 @@ def _load_arguments(command: argparse.ArgumentParser) -> None:
 
 def _stream_arguments(command: argparse.ArgumentParser) -> None:
     _served(command, 0, "bls12_381", "0: so that a proof takes a tenth of a second")
-    number(command, "--proofs", positive, 12, "of each way in each round, at least 2")
+    number(command, "--proofs", positive, 24, "of each way in each round, at least 2")
     number(command, "--rounds", positive, 5, "at least 2")
     number(command, "--partitions", positive, 1, "of a job")
     number(command, "--in-flight", positive, 6, "jobs at a time")

@@ -37,6 +37,7 @@ from cuzkd.groth16.setup import DEVELOPMENT
 
 PARTS = ("kill", "cancel", "restart")
 TRIES = 20  # to kill a prover before it is done
+PROVING = 0.9  # of what a job takes; the rest is its way there and back
 LANES = 4  # submissions at a time, of what is not measured
 AT_WORK = ("synthesising", "proving", "verifying")
 FREE = "idle"  # the state of a device that has nothing in hand
@@ -169,7 +170,7 @@ def _cancel(
         if not _at_work(daemon, job_id):
             raise CuzkdError("a job was done before it could be cancelled: --cancel-constraints must be more")
         watcher = _Watcher(daemon, job_id)
-        time.sleep(whole_s * number / cancels)
+        time.sleep(PROVING * whole_s * number / cancels)
         at = watcher.now()
         began = time.perf_counter()
         if not daemon.client.cancel(job_id):

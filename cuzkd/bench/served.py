@@ -2,9 +2,9 @@
 
 Problem: what a client sees of a daemon (how long calls take, what a restart costs) shows only when it runs as it does
 in production, and it must be possible to kill it.
-Design: `cuzkd serve` as a child, on a socket and a state directory that go away at the end. All that is known of it is
-what anybody may know: its calls, and what the kernel tells of its processes. Every proof that it answers is verified
-here, against the witness that was sent.
+Design: `cuzkd serve` as a child that dies with us, on a socket and a state directory that go away at the end. All that
+is known of it is what anybody may know: its calls, and what the kernel tells of its processes. Every proof that it
+answers is verified here, against the witness that was sent.
 
 Life: opened(...) -> install(a key) -> start -> submit, prove, kill, start again -> the block's end.
 """
@@ -28,6 +28,7 @@ from typing import Any, cast
 
 import grpc
 
+from cuzkd import demo
 from cuzkd.backend.protocol import Backend
 from cuzkd.bench.subject import Provable
 from cuzkd.circuits.registry import Registry
@@ -79,8 +80,17 @@ class Daemon:
 
     def start(self) -> None:
         """Start it, and return when it serves. Raises Unavailable when it does not."""
-        command = [sys.executable, "-P", "-m", "cuzkd.cli", "serve", "--config", str(self._settings)]
-        command += ["--state-dir", str(self.state), "--listen", self.address, "--policy", self._policy]
+        command = [sys.executable, "-P", "-c", demo.SERVE, str(os.getpid()), "serve"]
+        command += [
+            "--config",
+            str(self._settings),
+            "--state-dir",
+            str(self.state),
+            "--listen",
+            self.address,
+            "--policy",
+            self._policy,
+        ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + START_TIMEOUT_S

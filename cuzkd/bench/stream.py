@@ -62,7 +62,7 @@ class Options:
 
     curve: str = "bls12_381"
     n_constraints: int = 0
-    proofs: int = 12
+    proofs: int = 24
     rounds: int = 5
     partitions: int = 1
     in_flight: int = 6

@@ -1,10 +1,11 @@
 """Clients that wait: a process that `bench load` starts, and kills or stops to see what becomes of the others.
 
-    python -m cuzkd.bench.waiters TARGET < ids of jobs, a line each, then an empty line
+    python -m cuzkd.bench.waiters TARGET PARENT < ids of jobs, a line each, then an empty line
 
 Each id gets a connection of its own, and on it an AwaitProof without a limit. When the daemon has all of them, a line
 says so. From then on each line of input is answered with a line of JSON: how many calls wait still, and how many have
-ended, by status. "end" first waits until all of them have. The end of the input is the end of the process.
+ended, by status. "end" first waits until all of them have. The process ends with its input, and with PARENT, a process
+id: also when it has been stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cuzkd.engine import process
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
 
@@ -56,4 +58,5 @@ async def _await(stub: Any, job_id: str) -> str:
 
 
 if __name__ == "__main__":
+    process.die_with(int(sys.argv[2]))
     asyncio.run(wait(sys.argv[1], list(iter(lambda: sys.stdin.readline().strip(), ""))))

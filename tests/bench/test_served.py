@@ -1,6 +1,10 @@
 """The benches that look at a running daemon, small, with a real one."""
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +79,40 @@ def test_nothing_is_left(bed, tmp_path):
         1 / 0  # noqa: B018
     assert process.returncode is not None
     assert not any(tmp_path.iterdir())
+
+
+def test_a_bench_that_is_killed_leaves_no_process(tmp_path):
+    """Neither a daemon nor clients, not even stopped ones."""
+    bench = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    pids = [int(pid) for pid in bench.stdout.readline().split()]
+    assert len(pids) == 3 and all(map(_lives, pids))
+    bench.kill()
+    bench.communicate()
+    while any(map(_lives, pids)):
+        time.sleep(0.01)
+
+
+ORPHANS = """
+import pathlib, sys, time
+from cuzkd.backend.cpu import CpuBackend
+from cuzkd.bench import load, served
+with served.opened(CpuBackend(), pathlib.Path(sys.argv[1]), {}) as daemon:
+    daemon.start()
+    clients = load.Clients(daemon.target, ["nobody's"])
+    clients.stop()
+    print(daemon._process.pid, *daemon.provers(), clients.process.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def _lives(pid):
+    """Not gone, and not merely waiting to be reaped by whoever is its parent now."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
 
 
 # -- load ----------------------------------------------------------------------------------------------------
