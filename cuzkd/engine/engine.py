@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -40,19 +40,19 @@ from cuzkd.engine.patience import Patience
 from cuzkd.engine.resume import Found, look
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.spool import Spool
-from cuzkd.engine.stats import BudgetState, EngineStatus, Event, JobResumed, Stats
-from cuzkd.engine.status import describe
+from cuzkd.engine.stats import Event, JobResumed, Stats
+from cuzkd.engine.status import EngineStatus, describe
 from cuzkd.engine.submissions import Submissions
 from cuzkd.engine.supervisor import Supervisor
+from cuzkd.engine.upkeep import Upkeep
 from cuzkd.engine.uploads import Uploads
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import Cancelled, CuzkdError, Exhausted, InvalidKey, NeverFits, NotFound, Unavailable
+from cuzkd.errors import Cancelled, CuzkdError, Exhausted, NeverFits, Unavailable
 from cuzkd.memory.budget import Reservation
 
 log = structlog.get_logger()
 
 STARTING = "the daemon is starting"
-ESTIMATES_S = 30.0  # between two savings
 STUCK_S = 30.0  # a journal that has not answered for so long serves nobody
 LAST_RECORDS_S = 10.0  # how long a stop waits for the disk
 
@@ -113,6 +113,17 @@ class Engine:
             require_open=self._require_open,
             require_possible=lambda manifest: self._desk.require_possible(manifest, self._fleet.in_place()),
         )
+        self._upkeep = Upkeep(
+            self._jobs,
+            self._intake,
+            self._journal,
+            self._estimates,
+            self._desk,
+            self._fleet,
+            registry,
+            self._memory_is_short,
+            self.publish,
+        )
         self._started_s = clock()
         self._closed = STARTING  # why no work is accepted; "" when it is
         self._stopped = False
@@ -163,7 +174,9 @@ class Engine:
         )
         self._fleet.start()
         self._closed = ""
-        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="engine-tick")
+        self._ticker = asyncio.get_running_loop().create_task(
+            self._upkeep.run(self._settings.tick_s), name="engine-upkeep"
+        )
 
     def _restore(self, remembered: Remembered, found: Found) -> None:
         self._intake.restore(found.uploads)
@@ -365,48 +378,6 @@ class Engine:
 
     def _memory_is_short(self, nbytes: int) -> None:
         self._fleet.make_room(nbytes, self._settings.eviction_min_idle_s)
-
-    async def _drop_removed(self) -> None:
-        """Keys of circuits that were removed or replaced give way, unless a job still counts on them."""
-        for circuit, digest in await asyncio.to_thread(self._gone, self._fleet.loaded()):
-            if not self._jobs.table.counts_on(circuit, digest):
-                log.info("removed_circuit_dropped", circuit=circuit, digest=digest)
-                self._fleet.drop(circuit, digest)
-
-    def _gone(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Those of (circuit, digest) that are not installed any more. One whose manifest cannot be read may be."""
-        gone = []
-        for circuit, digest in keys:
-            try:
-                installed = self._registry.get(circuit).digest
-            except NotFound:
-                installed = ""
-            except InvalidKey:
-                continue
-            if installed != digest:
-                gone.append((circuit, digest))
-        return gone
-
-    async def _tick(self) -> None:
-        """What time alone brings about."""
-        saved_s = self._clock()
-        while True:
-            self._jobs.expire()
-            self._intake.expire()
-            self._journal.retry()
-            if self._clock() - saved_s > ESTIMATES_S:
-                saved_s = self._clock()
-                await asyncio.to_thread(self._estimates.save)
-            if short := self._desk.short_bytes():
-                self._memory_is_short(short)
-            budget = self._desk.budget
-            self.publish(
-                BudgetState(budget.limit_bytes, budget.used_bytes, budget.peak_bytes, budget.waiting)
-            )
-            self._fleet.tick()
-            self._jobs.fleet_changed()
-            await self._drop_removed()
-            await asyncio.sleep(self._settings.tick_s)
 
 
 def _require_ours(job: Job) -> None:

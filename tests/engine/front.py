@@ -77,9 +77,9 @@ async def running(state_dir, registry=None, **changes):
     assert engine._desk.budget.used_bytes == 0
 
 
-def job(*payloads, circuit="square", request_id="", priority=Priority.NORMAL):
+def job(*payloads, circuit="square", request_id="", priority=Priority.NORMAL, owner="", deadline_s=0.0):
     partitions = tuple(WitnessBytes(p.encode()) if isinstance(p, str) else p for p in payloads)
-    return JobRequest(circuit, partitions, request_id, priority)
+    return JobRequest(circuit, partitions, request_id, priority, owner, deadline_s)
 
 
 def spooled(state_dir):

@@ -53,7 +53,7 @@ def test_a_replaced_circuit_gives_way_and_a_preload_has_the_new_one(tmp_path):
             assert (await engine.preload("square")).already_loaded
             assert engine._fleet.loaded() == {("square", registry.circuits["square"].digest)}
             registry.circuits["square"] = manifest("square", n_wires=13)
-            await engine._drop_removed()
+            await engine._upkeep.drop_removed()
             assert not engine._fleet.loaded()
 
     run(body())
