@@ -70,7 +70,10 @@ def run(curve: str, n_partitions: int, n_rounds: int, policy: str) -> int:
         for statement in statements:
             print(f"circuit {statement.name}: {statement.n_constraints:,} constraints, a development key")
         address = f"unix://{folder}/cuzkd.sock"
-        with _daemon(state, address, policy, Path(folder) / "log") as daemon, Client(address) as client:
+        with (
+            _daemon(state, address, policy, Path(folder) / "log") as daemon,
+            Client(address, patience_s=0) as client,
+        ):
             status = _wait_until_serving(client, daemon)
             device = status.devices[0]
             print(f"daemon {daemon.pid} serves on {device.backend}: {device.name or device.device}\n")

@@ -18,8 +18,10 @@ from typing import Any
 
 import cuzkd
 from cuzkd.engine.engine import Engine
+from cuzkd.engine.job import JobRequest
+from cuzkd.engine.stats import Refused
 from cuzkd.engine.status import CircuitStatus, EngineStatus, ProverStatus
-from cuzkd.errors import InvalidInput
+from cuzkd.errors import CuzkdError, InvalidInput
 from cuzkd.service import conversion, owners
 from cuzkd.service.permits import release_current
 from cuzkd.service.v1 import proving_pb2 as pb
@@ -46,9 +48,16 @@ class Servicer(rpc.ProvingEngineServicer):
         self._metrics_text = metrics_text
 
     async def SubmitProof(self, request: pb.SubmitProofRequest, context: Any) -> pb.SubmitProofResponse:
-        job = conversion.job_request(request, owners.current())
+        job = self._job(request)
         view = await self._engine.submit(job, lambda: _forget(request))
         return pb.SubmitProofResponse(job_id=view.job_id, queue_position=view.queue_position)
+
+    def _job(self, request: pb.SubmitProofRequest) -> JobRequest:
+        try:
+            return conversion.job_request(request, owners.current())
+        except CuzkdError as error:
+            self._engine.publish(Refused(error.code))  # the engine counts those that reach it
+            raise
 
     async def AwaitProof(self, request: pb.AwaitProofRequest, context: Any) -> pb.AwaitProofResponse:
         timeout_s = request.timeout_ms / 1000 if request.timeout_ms else None
@@ -56,7 +65,7 @@ class Servicer(rpc.ProvingEngineServicer):
         return conversion.await_response(view)
 
     async def Prove(self, request: pb.ProveRequest, context: Any) -> pb.ProveResponse:
-        job = conversion.job_request(request.submit, owners.current())
+        job = self._job(request.submit)
         view = await self._engine.submit(job, lambda: _forget(request))
         view = await self._engine.wait(view.job_id, owner=owners.current())
         return pb.ProveResponse(result=conversion.await_response(view))

@@ -251,6 +251,34 @@ def test_unknown_jobs(client):
             call("nope")
 
 
+class Full(rpc.ProvingEngineServicer):
+    async def GetMetrics(self, request, context):
+        raise MemoryError("witness 12345")
+
+
+def test_a_call_that_finds_no_memory_is_told_to_come_later(tmp_path):
+    with serving(tmp_path, servicer=Full()) as server, raw(server) as (channel, stub):
+        status, code, message = refused(lambda: stub.GetMetrics(pb.GetMetricsRequest()))
+        assert (status, code) == ("RESOURCE_EXHAUSTED", "exhausted") and "12345" not in message
+        assert wait_until(lambda: health(channel) == "SERVING")
+
+
+def test_a_refusal_is_counted_wherever_it_was_decided(client):
+    def count(reason):
+        (line,) = [
+            x
+            for x in client.metrics().splitlines()
+            if x.startswith(f'cuzkd_refused_total{{reason="{reason}"')
+        ]
+        return float(line.split()[1])
+
+    before = {reason: count(reason) for reason in ("not_found", "invalid_input")}
+    for circuit, reason in (("nope", "not_found"), ("", "invalid_input")):
+        request = pb.SubmitProofRequest(circuit_id=circuit, partitions=[pb.Partition(witness=b"ok")])
+        refused(lambda request=request: client._stub.SubmitProof(request))
+        assert count(reason) == before[reason] + 1
+
+
 class Broken(rpc.ProvingEngineServicer):
     async def GetMetrics(self, request, context):
         raise ValueError("witness 12345")
