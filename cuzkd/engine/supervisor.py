@@ -122,9 +122,9 @@ class Supervisor:
         if self._task is None:
             return
         self._stopping.set()
-        if self._channel is not None:
+        if self.ready:
             self.send(wire.ToProver(shutdown=wire.Shutdown()))
-        else:  # it is not ready: there is nobody to talk to
+        else:  # it holds nothing, and may not listen for minutes
             self.replace(STOPPING)
         await asyncio.wait([self._task], timeout=self._timing.shutdown_s)
         self.replace(STOPPING)  # it did not obey
@@ -138,35 +138,49 @@ class Supervisor:
             death = await self._one_life()
             if self._stopping.is_set():
                 return
-            pause_s = self._listener.prover_died(self.name, death)
+            try:
+                pause_s = self._listener.prover_died(self.name, death)
+            except Exception:  # a bug of ours must not be the end of proving
+                log.exception("prover_death_mishandled", prover=self.name, cause=death.cause)
+                pause_s = self._timing.first_pause_s
             await _either(self._pause(pause_s), self._stopping.wait())
 
     async def _one_life(self) -> Death:
         """Run one process until it is reaped; returns what it died of."""
         backend = self._listener.prover_begins(self.name)
-        ours, theirs = socket.socketpair()
         try:
-            process = await spawn(self._command, theirs, self._cwd)
+            process, ours = await self._spawn()
         except OSError as error:
-            ours.close()
             return Death(f"cannot be started: {error}")
-        finally:
-            theirs.close()
         self._order = asyncio.get_running_loop().create_future()
         if self._stopping.is_set():  # the order to stop came before there was anybody to give it to
             self.replace(STOPPING)
-        channel = await AsyncChannel.open(ours, wire.FromProver)
+        channel, death = None, None
         try:
+            channel = await AsyncChannel.open(ours, wire.FromProver)
             self._listener.prover_starting(self.name, process.pid)
             death = await self._converse(channel, backend)
+        except OSError as error:
+            death = Death(f"cannot be talked to: {error}")
         finally:
             was_ready, self.ready = self.ready, False
             self._channel = None
             status = await reap(process, 0.0 if self._order.done() else EXIT_PATIENCE_S, KILL_PATIENCE_S)
-            await channel.close()
+            ours.close() if channel is None else await channel.close()
         if status is None:
             return self._stuck(process.pid, death)
         return death or _exited(status, was_ready)
+
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """A process, and our end of the socketpair. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        try:
+            return await spawn(self._command, theirs, self._cwd), ours
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
 
     def _stuck(self, pid: int, death: Death | None) -> Death:
         """A process that is killed and does not go. Its successor need not wait for its lock: it computes nothing any

@@ -15,7 +15,8 @@ Payloads: text `action[:argument]`, per partition.
 STATE/device: a device is there, for the backends "auto" and "cuda". Its text: `ok`; `broken` fails its self-test;
 `wrong` makes each proof twice; `faulty` fails each partition.
 
-Configure.fault: `mute` never gets ready; `refuse` sends Fatal; `silent` sends no second heartbeat;
+Configure.fault: `mute` never gets ready; `waits` says so and does not listen;
+`refuse` sends Fatal; `silent` sends no second heartbeat;
 `garbage` sends a broken frame. What was begun is appended to STATE/begun, one line each.
 """
 
@@ -51,6 +52,9 @@ class FakeProver:
         if config.fault == "mute":
             self.channel.receive()
             os._exit(3)
+        if config.fault == "waits":
+            self.send(log=wire.LogRecord(level="warning", event="prover_waits"))
+            threading.Event().wait()
         if config.fault == "refuse":
             self.send(fatal=wire.Fatal(error_code="unavailable", error_message="no such device"))
             os._exit(1)

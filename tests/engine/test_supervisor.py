@@ -1,6 +1,7 @@
 """Processes that are late, broken, deaf or dead: each is reaped before its death is announced."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -59,6 +60,8 @@ class Ear:
     def prover_died(self, prover, death):
         assert not exists(self.pids[-1])
         self.note("died", death)
+        if self.pause_s is None:
+            raise KeyError("a bug of the listener")
         return self.pause_s
 
     def prover_stopped(self, prover):
@@ -273,3 +276,43 @@ def test_a_process_that_cannot_be_reaped_is_given_up(tmp_path, monkeypatch):
         await ear.wait("ready", 2)
 
     run(tmp_path, body)
+
+
+@pytest.mark.parametrize("what", ["spawn", "open"])
+def test_without_descriptors_it_is_tried_again(tmp_path, monkeypatch, what):
+    where = {"spawn": supervisors, "open": supervisors.AsyncChannel}[what]
+    real, failed = getattr(where, what), []
+
+    def once(*arguments):
+        if not failed:
+            failed.append(arguments)
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(*arguments)
+
+    monkeypatch.setattr(where, what, once)
+
+    async def body(supervisor, ear):
+        ear.pids.append(2**22 + 1)  # none of that number
+        assert "too many open files" in (await ear.wait("died")).cause
+        await ear.wait("ready")
+
+    run(tmp_path, body)
+
+
+def test_a_listener_that_fails_is_not_the_end_of_proving(tmp_path):
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        ear.pause_s = None
+        os.kill(ear.pids[0], signal.SIGKILL)
+        await ear.wait("ready", 2)
+
+    run(tmp_path, body)
+
+
+def test_stopping_before_it_is_ready_does_not_wait_for_an_answer(tmp_path):
+    """The default patience with one that does not listen is longer than this test's."""
+
+    async def body(supervisor, ear):
+        await ear.wait("log")
+
+    run(tmp_path, body, "waits", shutdown_s=2 * PATIENCE_S)
