@@ -163,19 +163,22 @@ class LargeMessages(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or details.method not in self._methods:
             return handler
-        behaviour = handler.unary_unary
+        behaviour, read = handler.unary_unary, handler.request_deserializer
 
         async def call(requests: AsyncIterator[Any], context: Any) -> Any:
             async with self._permits.take(_peer(context)) as permit:
                 hold(permit)
-                return await behaviour(await permit.reading(_only(requests)), context)
+                request, nbytes = await permit.reading(_only(requests))
+                permit.arrived(nbytes)
+                return await behaviour(request, context)
 
-        return grpc.stream_unary_rpc_method_handler(
-            call, handler.request_deserializer, handler.response_serializer
-        )
+        def with_size(data: bytes) -> tuple[Any, int]:
+            return read(data), len(data)
+
+        return grpc.stream_unary_rpc_method_handler(call, with_size, handler.response_serializer)
 
 
-async def _only(requests: AsyncIterator[Any]) -> Any:
+async def _only(requests: AsyncIterator[tuple[Any, int]]) -> tuple[Any, int]:
     request = await anext(aiter(requests), None)
     if request is None:
         raise InvalidInput("the call ended without a request")

@@ -3,13 +3,14 @@
 Problem: gRPC reads a whole message into memory before a handler runs, and does not say beforehand how large it is; a
 few clients with 256 MiB each are enough to take what proofs need. And whoever holds a permit and sends nothing holds
 up everybody else.
-Design: RPCs that may be large take a permit for the largest message before the message is read, and give it back as
-soon as the handler has put the payload on disk. One permit is covered by what the budget leaves to this process;
+Design: RPCs that may be large take a permit for the largest message before the message is read. Once it is here, its
+size is known: it keeps so much, and its place goes to the next one; the rest is given back as soon as the handler has
+put the payload on disk. One permit is covered by what the budget leaves to this process;
 every further one is a reservation of the host budget, there at once or not at all: a permit never waits in the
 budget's line, where it would hold up the provers that must finish for memory to come back. First come, first served,
 but nobody has more than half of all permits. A permit that others wait for is held for a slow sender a short while
 only.
-Life of data: a permit is held from before the first byte until the payload is spooled, never while a job runs.
+Life of data: a permit is held from before the first byte until the payload is on disk, never while a job runs.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ Message = TypeVar("Message")
 class Reserved(Protocol):
     """Bytes of the host budget."""
 
+    def shrink(self, to: int) -> None: ...
+
     def release(self) -> None: ...
 
 
 class _Nothing:
+    def shrink(self, to: int) -> None:
+        pass
+
     def release(self) -> None:
         pass
 
@@ -54,7 +60,9 @@ PATIENCE = Patience()
 
 
 class Permits:
-    """Of permit_bytes each, limit_bytes at once (at least one). One event loop only."""
+    """Of permit_bytes each, limit_bytes at once (at least one), and as much again for messages that are here. One event
+    loop only.
+    """
 
     def __init__(
         self,
@@ -68,13 +76,15 @@ class Permits:
         self.share = max(self.most // 2, 1)
         self.patience = patience
         self._reserve = reserve
-        self._held: list[Permit] = []
+        self._limit_bytes = limit_bytes
+        self._reading: list[Permit] = []
+        self._here_bytes = 0  # of messages that have arrived
         self._by_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[asyncio.Future[Permit], str]] = deque()
 
     @property
     def used_bytes(self) -> int:
-        return len(self._held) * self.permit_bytes
+        return len(self._reading) * self.permit_bytes + self._here_bytes
 
     @property
     def waiting(self) -> int:
@@ -108,31 +118,57 @@ class Permits:
             if turn.done():  # cancelled: its task has not come by yet
                 self._forget(turn, peer)
                 continue
-            if len(self._held) == self.most:
+            if len(self._reading) == self.most:
                 break
             if peer and self._by_peer[peer] >= self.share:
                 continue  # others may go before it
-            reserved = self._reserve(self.permit_bytes) if self._held else NOTHING
+            reserved = self._reserve(self.permit_bytes) if self._reading else NOTHING
             if reserved is None:
                 break
             self._waiting.remove((turn, peer))
             permit = Permit(self, peer, reserved)
-            self._held.append(permit)
+            self._reading.append(permit)
             self._by_peer[peer] += 1
             turn.set_result(permit)
         if self._waiting:
-            for permit in self._held:
+            for permit in self._reading:
                 permit.hurry()
 
     def _forget(self, turn: asyncio.Future[Permit], peer: str) -> None:
         with contextlib.suppress(ValueError):
             self._waiting.remove((turn, peer))
 
-    def give_back(self, permit: Permit, reserved: Reserved) -> None:
-        """For Permit.release() alone."""
-        self._held.remove(permit)
-        self._by_peer -= Counter([permit.peer])  # forgets peers that hold none
+    # -- for Permit alone --
+
+    def arrived(self, permit: Permit, reserved: Reserved, nbytes: int) -> Reserved | None:
+        """A message is here: what is reserved for it from now on, or None where there is no room for it beside the
+        places of those that are read.
+        """
+        if self._here_bytes + nbytes > self._limit_bytes:
+            return None
+        if reserved is NOTHING:
+            kept = self._reserve(nbytes)
+            if kept is None:
+                return None
+            reserved = kept
+        else:
+            reserved.shrink(nbytes)
+        self._here_bytes += nbytes
+        self._leave(permit)
+        return reserved
+
+    def gone(self, permit: Permit, reserved: Reserved, nbytes: int | None) -> None:
+        """nbytes: of its message, if that had arrived and made its place free."""
         reserved.release()
+        if nbytes is None:
+            self._leave(permit)
+        else:
+            self._here_bytes -= nbytes
+            self._serve()
+
+    def _leave(self, permit: Permit) -> None:
+        self._reading.remove(permit)
+        self._by_peer -= Counter([permit.peer])  # forgets peers that have none
         self._serve()
 
 
@@ -143,6 +179,7 @@ class Permit:
         self.peer = peer
         self._owner = owner
         self._reserved: Reserved | None = reserved
+        self._here_bytes: int | None = None  # of its message, once it needs no place any more
         self._reading: asyncio.Timeout | None = None
         self._wanted = False
 
@@ -171,11 +208,19 @@ class Permit:
         end_s = asyncio.get_running_loop().time() + self._owner.patience.wanted_s
         self._reading.reschedule(min(end_s, self._reading.when() or end_s))
 
+    def arrived(self, nbytes: int) -> None:
+        """The message is here, and so large: the next one may be read. Called once."""
+        nbytes = min(nbytes, self._owner.permit_bytes)  # what surrounds a message is not counted
+        if self._reserved is not None:
+            kept = self._owner.arrived(self, self._reserved, nbytes)
+            if kept is not None:
+                self._reserved, self._here_bytes = kept, nbytes
+
     def release(self) -> None:
         """Give it back early. Idempotent."""
         reserved, self._reserved = self._reserved, None
         if reserved is not None:
-            self._owner.give_back(self, reserved)
+            self._owner.gone(self, reserved, self._here_bytes)
 
 
 _current: ContextVar[Permit | None] = ContextVar("permit", default=None)
