@@ -3,7 +3,7 @@
 Problem: a scrape must be answered whatever the daemon is doing, and must never be what keeps it busy.
 Design: the standard library's HTTP server in one thread of its own; pages are functions that give (type,
 body) and may be called from there. An address that others can reach shows numbers only: /metrics, not
-/status, which names jobs.
+/status, which names jobs. No header lets pages of other origins read them: a browser on this machine is no operator.
 Life of data: a page is made for each request and kept nowhere.
 """
 

@@ -109,7 +109,7 @@ class Servicer(rpc.ProvingEngineServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         status = self._engine.status()
         return pb.GetStatusResponse(
-            gpus=_gpus(status),
+            gpus=self._gpus(status),
             loaded_srs=_circuits(status),
             queues=[
                 pb.QueueStatus(
@@ -132,6 +132,27 @@ class Servicer(rpc.ProvingEngineServicer):
             policy=status.policy,
             expected_wait_ms=conversion.milliseconds(status.expected_wait_s or 0.0),
         )
+
+    def _gpus(self, status: EngineStatus) -> list[pb.GPUStatus]:
+        cards = [prover for prover in status.provers if prover.backend == "cuda"]
+        return [
+            pb.GPUStatus(
+                ordinal=ordinal,
+                name=card.device_name,
+                vram_total_bytes=card.vram_total_bytes,
+                vram_free_bytes=card.vram_free_bytes,
+                current_job_id=self._if_his(card.current_job_id),
+                current_proof_kind=f"circuit:{card.current_circuit}" if card.current_circuit else "",
+            )
+            for ordinal, card in enumerate(cards)
+        ]
+
+    def _if_his(self, job_id: str) -> str:
+        """The id of a job that is the caller's own, else nothing."""
+        try:
+            return self._engine.view(job_id, owner=owners.current()).job_id if job_id else ""
+        except CuzkdError:
+            return ""
 
 
 def _forget(request: Any) -> None:
@@ -167,21 +188,6 @@ def _device(prover: ProverStatus, now_unix_s: float) -> pb.DeviceStatus:
         failures=prover.failures,
         quarantined_device=prover.quarantined,
     )
-
-
-def _gpus(status: EngineStatus) -> list[pb.GPUStatus]:
-    cards = [prover for prover in status.provers if prover.backend == "cuda"]
-    return [
-        pb.GPUStatus(
-            ordinal=ordinal,
-            name=card.device_name,
-            vram_total_bytes=card.vram_total_bytes,
-            vram_free_bytes=card.vram_free_bytes,
-            current_job_id=card.current_job_id,
-            current_proof_kind=f"circuit:{card.current_circuit}" if card.current_circuit else "",
-        )
-        for ordinal, card in enumerate(cards)
-    ]
 
 
 def _circuits(status: EngineStatus) -> list[pb.SRSStatus]:

@@ -7,6 +7,7 @@ from cuzkd import errors
 from cuzkd.client import Client, require_done
 from cuzkd.errors import InvalidInput
 from cuzkd.service import listen, owners
+from cuzkd.service.servicer import Servicer
 from cuzkd.service.v1 import proving_pb2 as pb
 
 A, B = "a" * 16, "b" * 20
@@ -82,6 +83,7 @@ def two(tmp_path_factory):
             client._metadata = (("authorization", f"Bearer {token.secret}"),)  # over a socket, without TLS
             wait_until(lambda client=client: client.status().serving)
             clients.append(client)
+        clients[0].server = server
         yield clients
         for client in clients:
             client.close()
@@ -104,6 +106,24 @@ def test_a_job_is_unknown_to_others(two):
             assert words.replace(some_id, "ID") == unknown.replace("never was", "ID"), "it tells nothing"
     assert next(alice.watch(job)).state in ("queued", "synthesising")
     assert alice.cancel("secret name")
+
+
+def test_the_status_names_a_job_to_its_owner_alone(two):
+    """What a card is at, among them."""
+    alice, _ = two
+    job = alice.submit("square", [b"hold"])
+    servicer = Servicer(alice.server.engine, None, None)
+
+    async def seen_by(owner):
+        owners.enter(owner)
+        return servicer._if_his(job), servicer._if_his("")
+
+    assert [alice.server.call(seen_by(owner)) for owner in ("alice", "bob", "")] == [
+        (job, ""),
+        ("", ""),
+        ("", ""),
+    ]
+    alice.cancel(job)
 
 
 def test_the_same_request_id_is_anothers_own(two):
