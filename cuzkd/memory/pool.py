@@ -29,6 +29,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,9 @@ class PoolStats:
     peak_leased_bytes: int
     waiting: int
     prewarming: int  # prewarm calls that are neither fulfilled nor given up
+
+
+_size = attrgetter("nbytes")
 
 
 class _Waiter:
@@ -240,7 +244,7 @@ class PinnedPool:
         """The size of a slab that some prewarming still lacks, 0 when none does. Lock held."""
         while self._prewarm:
             nbytes, count = self._prewarm[0]
-            if sum(arena.slab.nbytes >= nbytes for arena in self._arenas) < count:
+            if sum(arena.nbytes >= nbytes for arena in self._arenas) < count:
                 return nbytes
             self._prewarm.popleft()
         return 0
@@ -329,7 +333,7 @@ class PinnedPool:
             self._arenas.append(Arena(slab, reservation))
             self._made += 1
             self._made_on_job_path += on_job_path
-            self._peak_slab = max(self._peak_slab, sum(arena.slab.nbytes for arena in self._arenas))
+            self._peak_slab = max(self._peak_slab, sum(arena.nbytes for arena in self._arenas))
             self._serve()
 
     def trim(self, nbytes: int) -> int:
@@ -342,11 +346,13 @@ class PinnedPool:
                 idle = [arena for arena in self._arenas if arena.idle]
                 if not idle:
                     break
-                enough = [arena for arena in idle if arena.slab.nbytes >= nbytes - freed]
-                arena = min(enough, key=_size) if enough else max(idle, key=_size)
+                enough = [arena for arena in idle if arena.nbytes >= nbytes - freed]
+                arena = (
+                    min(enough, key=attrgetter("nbytes")) if enough else max(idle, key=attrgetter("nbytes"))
+                )
                 self._arenas.remove(arena)
-            freed += arena.slab.nbytes
-            _close(arena)
+            freed += arena.nbytes
+            arena.close()
         return freed
 
     def close(self) -> None:
@@ -373,7 +379,7 @@ class PinnedPool:
     def stats(self) -> PoolStats:
         with self._changed:
             self._serve()
-            slab_bytes = sum(arena.slab.nbytes for arena in self._arenas)
+            slab_bytes = sum(arena.nbytes for arena in self._arenas)
             return PoolStats(
                 slab_bytes=slab_bytes,
                 leased_bytes=self._leased,
@@ -394,14 +400,3 @@ def _told(error: Exception) -> CuzkdError:
     if isinstance(error, MemoryError):
         return Exhausted(f"no memory for a slab: {error}")
     return error if isinstance(error, CuzkdError) else CuzkdError(repr(error))
-
-
-def _size(arena: Arena) -> int:
-    return arena.slab.nbytes
-
-
-def _close(arena: Arena) -> None:
-    try:
-        arena.slab.close()
-    finally:
-        arena.reservation.release()

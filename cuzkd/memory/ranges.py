@@ -38,6 +38,17 @@ class Arena:
         """Nothing of it is leased or quarantined."""
         return self.free_bytes == self.slab.nbytes
 
+    @property
+    def nbytes(self) -> int:
+        return self.slab.nbytes
+
+    def close(self) -> None:
+        """Its memory, and then what paid for it, go back."""
+        try:
+            self.slab.close()
+        finally:
+            self.reservation.release()
+
 
 @dataclass(frozen=True)
 class Range:

@@ -10,7 +10,7 @@ from engine.prover_fakes import InProcess, ScriptedBackend, charge, square_circu
 
 from cuzkd.engine.grants import RemoteGrants
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import Exhausted, NeverFits, Unavailable
+from cuzkd.errors import Cancelled, Exhausted, NeverFits, Unavailable
 
 
 @pytest.fixture
@@ -250,6 +250,11 @@ def test_remote_grants():
         grants.reserve(100, "slab", timeout_s=0.01)
     grants.answer(wire.Grant(request_id=sent[-1].grant_request.request_id, bytes=100))
     assert sent[-1].grant_return.bytes == 100
+    sent.clear()
+    with pytest.raises(Cancelled):
+        grants.reserve(100, "key", give_up=lambda: True)
+    asked, withdrawn = (message.grant_request for message in sent)
+    assert (asked.bytes, withdrawn.bytes) == (100, 0) and asked.request_id == withdrawn.request_id
     grants.close()
     with pytest.raises(Unavailable):
         grants.reserve(1, "slab")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cuzkd.errors import Exhausted, NeverFits
+from cuzkd.errors import Cancelled, Exhausted, NeverFits
 from cuzkd.memory.budget import Budget
 
 
@@ -100,3 +100,30 @@ def test_sixteen_threads_and_room_for_one(seed):
         thread.join()
     assert len(done) == 200 and max(together) == 1
     assert budget.used_bytes == 0 and budget.peak_bytes <= 100
+
+
+def test_who_gives_up_leaves_the_line():
+    budget = Budget(100)
+    asked = []
+
+    def give_up():
+        asked.append(budget.waiting)
+        return len(asked) == 2
+
+    with budget.reserve(60, "a"):
+        with pytest.raises(Cancelled, match="key of 50 bytes"):
+            budget.reserve(50, "key", give_up=give_up)
+        assert asked == [1, 1] and budget.waiting == 0 and budget.used_bytes == 60
+    assert budget.used_bytes == 0
+
+
+def test_a_grant_that_comes_as_it_is_given_up_is_kept():
+    budget = Budget(100)
+    held = budget.reserve(60, "a")
+
+    def give_up():
+        held.release()  # the very moment
+        return True
+
+    with budget.reserve(50, "key", give_up=give_up) as granted:
+        assert granted.nbytes == budget.used_bytes == 50

@@ -4,6 +4,7 @@ import itertools
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -348,3 +349,60 @@ def test_close_refuses_and_tells(made):
     lease.release()
     with pytest.raises(Unavailable):
         pool.lease(1)
+
+
+def test_who_gives_up_takes_its_wish_for_memory_along(made):
+    """The first wants more than can be granted for now; once it has gone, a smaller one behind it is served."""
+    pool, budget = made(limit=10 * MIB)
+    with budget.reserve(6 * MIB, "somebody else"):
+        enough = threading.Event()
+        large = _in_thread(lambda: pool.lease_all([8 * MIB], give_up=enough.is_set))
+        wait_until(lambda: budget.waiting == 1)
+        small = _in_thread(lambda: pool.lease_all([MIB]))
+        wait_until(lambda: pool.stats().waiting == 2)
+        enough.set()
+        with pytest.raises(Cancelled):
+            large()
+        (lease,) = small()
+        lease.release()
+
+
+def test_the_urgent_stand_before_the_others(made):
+    pool, _ = made(limit=4 * MIB, slab_bytes=4 * MIB)
+    first = pool.lease(4 * MIB)
+    order, threads = [], []
+
+    def ask(name, urgent):
+        for lease in pool.lease_all([4 * MIB], urgent=urgent):
+            order.append(name)
+            lease.release()
+
+    for n, (name, urgent) in enumerate([("a", False), ("b", False), ("C", True), ("D", True)]):
+        threads.append(threading.Thread(target=ask, args=(name, urgent)))
+        threads[-1].start()
+        wait_until(lambda n=n: pool.stats().waiting == n + 1)
+    first.release()
+    for thread in threads:
+        thread.join()
+    assert order == ["C", "D", "a", "b"]
+
+
+def test_no_memory_for_a_slab_is_told_as_such(made):
+    class Broken:
+        name = "broken"
+
+        def make(self, nbytes):
+            raise MemoryError("none left")
+
+    pool, budget = made(upstream=Broken())
+    with pytest.raises(Exhausted, match="none left"):
+        pool.lease(100)
+    assert budget.used_bytes == 0
+
+
+def _in_thread(work):
+    """Start it; what is returned waits for it, and gives or raises what it gave."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(work)
+    executor.shutdown(wait=False)
+    return lambda: future.result(20)
