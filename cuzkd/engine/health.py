@@ -161,11 +161,14 @@ class Health:
         """The process is gone."""
         was_ready = self._state == "ready"
         had_device = self._backend not in HOSTS if was_ready else self._tries
+        had_device &= death.device not in HOSTS  # "auto" may have come to the processor
         self._state, self._backend = "dead", ""
         if self._down_since_s is None:
             self._down_since_s = now_s
         if death.asked:
             return None
+        if had_device and death.device:
+            self._device = death.device
         self._fruitless += 1
         self._failed_starts += not was_ready
         if not self._shut_out(now_s):

@@ -48,6 +48,21 @@ def test_without_a_device_the_processor_works_quietly():
     assert not health.to_make_way(1e9)
 
 
+def test_a_processor_that_fails_its_test_is_no_device():
+    health, failed = make(quarantine_after=1), Death("wrong", "selftest", "device_fault", "cpu", suspect=True)
+    for _ in range(3):
+        assert health.began(0.0) == "auto"
+        assert health.died(0.0, failed) is None
+    assert health.useless(0.0) and health.view(0.0).device == ""
+
+
+def test_a_device_that_fails_its_first_test_is_known_by_name():
+    health = make()
+    health.began(0.0)
+    health.died(0.0, TEST_FAILED)
+    assert health.view(0.0).device == GPU
+
+
 def test_three_failures_in_a_row_and_the_processor_stands_in():
     health = quarantined(now_s=100.0)
     view = health.view(100.0)
