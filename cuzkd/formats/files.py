@@ -84,10 +84,11 @@ class MappedFile:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         descriptor, size = _open(self.path)
-        self._data: bytes | mmap.mmap
+        self._data: bytearray | mmap.mmap
         try:
             if size <= SMALL_BYTES:
-                self._data = os.read(descriptor, size)
+                self._data = bytearray(size)
+                del self._data[os.readv(descriptor, [self._data]) :]
             else:
                 self._data = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
         finally:
@@ -95,12 +96,16 @@ class MappedFile:
         self.size = len(self._data)
 
     def read(self, offset: int, nbytes: int) -> memoryview:
-        return memoryview(self._data)[offset : offset + nbytes]
+        return memoryview(self._data)[offset : offset + nbytes].toreadonly()
 
     def close(self) -> None:
-        """Unmap. Raises BufferError while a view, or an array made from one, is alive."""
+        """Unmap, which raises BufferError while a view, or an array made from one, is alive; or overwrite what was
+        read: it may be a witness.
+        """
         if isinstance(self._data, mmap.mmap):
             self._data.close()
+        else:
+            self._data[:] = bytes(len(self._data))
 
 
 @contextmanager
