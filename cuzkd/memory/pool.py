@@ -213,9 +213,7 @@ class PinnedPool:
         self._changed.notify_all()
 
     def _try(self, sizes: Sequence[int]) -> tuple[list[Range], int]:
-        """Carve all sizes, or none and say how many bytes are missing. Largest first: it is the hardest to
-        place.
-        """
+        """Carve all sizes, or none and say how many bytes are missing. Largest first: it is the hardest to place."""
         order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
         got: dict[int, Range] = {}
         missing = 0
@@ -337,9 +335,7 @@ class PinnedPool:
             self._serve()
 
     def trim(self, nbytes: int) -> int:
-        """Give idle slabs back to the operating system until nbytes are freed or none is left; returns
-        bytes freed.
-        """
+        """Give idle slabs back to the system until nbytes are freed or none is left; returns bytes freed."""
         freed = 0
         while freed < nbytes:
             with self._changed:

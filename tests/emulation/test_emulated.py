@@ -40,6 +40,7 @@ SMALL = (
     "tests/gpu/test_proving.py::test_vectors_are_free_once_they_have_landed",
     "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",
     "tests/gpu/test_files.py",
+    "tests/gpu/test_sets.py",
     "tests/emulation/narrow_setup.py",
 )
 # No keys of 2^12 (these are their rows), and no sums over thousands.

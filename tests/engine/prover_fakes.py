@@ -353,12 +353,14 @@ class InProcess:
         hints=None,
         host=None,
         selftest=lambda curve: None,
+        groth16=None,
+        upstream=None,
         **configure,
     ):
         self.front = Front(limit_bytes)
         self.backend = backend or ScriptedBackend()
         self.circuits = circuits if circuits is not None else {"square": square_circuit()}
-        self.groth16 = PlainGroth16()
+        self.groth16 = groth16 or PlainGroth16()
         self.left = []
         self.device_is_right = True  # what the canary says
         options = {"max_parallel_synthesis": 2, "ready_target": 2, "wipe": True} | configure
@@ -366,7 +368,7 @@ class InProcess:
             self.backend,
             host or PlainHost(),
             self.groth16,
-            PagesUpstream(),
+            upstream or PagesUpstream(),
             self._open,
             lambda curve: CURVES[curve].r,
             CapacityHints(hints),
