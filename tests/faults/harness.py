@@ -327,7 +327,8 @@ class Place:
         witnesses.mkdir(exist_ok=True)
         (self.folder / "toml").write_text(
             f"[daemon]\nlisten = '{self.address}'\nstate_dir = '{self.state}'\ndrain_s = 20\n{self.daemon}\n"
-            f"[proving]\npolicy = '{self.policy}'\n[wire]\nserver_folders = ['{witnesses}']\n{self.toml}"
+            f"[proving]\npolicy = '{self.policy}'\n[wire]\nserver_folders = ['{witnesses}']\n"
+            f"upload_expiry_s = 5\n{self.toml}"
         )
 
     # -- the daemon --
@@ -454,8 +455,8 @@ class Place:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def idle(self):
-        """Law 4 while it runs: its files go soon after their jobs."""
-        wait_until(lambda: not self.spooled(), 10)
+        """Law 4 while it runs: its files go soon after their jobs, uploads that no job has taken when they expire."""
+        wait_until(lambda: not self.spooled(), 20)
 
     def end(self):
         """Law 4: stopped by SIGTERM it exits with 0, and nothing of it is left."""
