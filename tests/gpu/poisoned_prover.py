@@ -1,7 +1,7 @@
 """A prover process whose CUDA context breaks: `poisoned_prover.py --fd N`, as many times as STATE/poison says.
 
-Each process takes one from the number in that file and, if it was not zero, lets its first launch be followed by a
-kernel that writes where nothing is. From then on every call of this process fails, as after any illegal access.
+Each process takes one from the number in that file and, if it was not zero, has its first launch go after a
+kernel that traps. From then on every call of this process fails, as after an illegal access.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from cuzkd.backend import cuda
 from cuzkd.engine import prover
 
-WILD = r'extern "C" __global__ void wild(int* p) { p[threadIdx.x] = 1; }'
+WILD = r'extern "C" __global__ void wild() { __trap(); }'
 
 
 def take_one(file):
@@ -24,13 +24,12 @@ class Poisoned(cuda.CudaBackend):
     poison = False
 
     def launch_batch(self, uploads):
-        runs = super().launch_batch(uploads)
         if Poisoned.poison:
             import cupy
 
             with self.gpu.guard(), self.gpu.compute.stream:
-                cupy.RawKernel(WILD, "wild")((1,), (32,), (0xDEAD0000,))
-        return runs
+                cupy.RawKernel(WILD, "wild")((1,), (1,), ())
+        return super().launch_batch(uploads)
 
 
 def main():
