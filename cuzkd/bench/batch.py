@@ -82,7 +82,7 @@ def in_a_set(backend: Any, uploads: Sequence[Upload]) -> list[MsmSums]:
 
 def arrangements(backend: Backend) -> dict[str, Arrangement]:
     """Those that differ on this backend, by name."""
-    if not hasattr(backend, "launch_batch"):
+    if backend.in_place:  # its sets are singles, one after another
         return {"singles": singles}
     return {"singles": singles, "queued": queued, f"set of {SET}": in_a_set}
 

@@ -138,6 +138,9 @@ def test_an_interrupt_is_told_and_not_what_hears_of_none(bed, monkeypatch):
             self.calls += 1
             return super().launch(upload) if self.calls == 1 else self
 
+        def cancel(self):
+            """Deaf."""
+
         def result(self):
             under_way.set()
             ended.wait(20)
