@@ -344,7 +344,7 @@ class Engine:
         return describe(
             self.stats,
             self._fleet,
-            self._jobs.table.running,
+            self._jobs.table.loads(),
             self._jobs.queue,
             self._desk.budget,
             self._registry,

@@ -142,9 +142,7 @@ class Jobs:
         )
         self._estimates.learn(ticket.circuit_digest, ready.backend, phases)
         for _ in range(repeated):
-            self._retried(
-                ticket, "self_verify", "a proof did not verify and was made again", ready.device
-            )
+            self._retried(ticket, "self_verify", "a proof did not verify and was made again", ready.device)
         self._publish(PartitionFinished(job.job_id, ticket.circuit, record.result))
         self._journal.proved(job.job_id, record.result)
         self._enter(job, ticket, Stage.DONE, "")
@@ -319,6 +317,7 @@ class Jobs:
             if job.first_begun_s is None:
                 job.first_begun_s = now_s
         self._held += stage.in_hand - record.stage.in_hand
+        self.table.moved(ticket.circuit, record.stage, stage)
         record.ticket, record.prover, record.since_s = ticket, prover, now_s
         job.move(record, stage)
         self._publish(PartitionStage(job.job_id, ticket.index, ticket.circuit, stage, prover))

@@ -9,15 +9,13 @@ Life. Made for one reply.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.prepared import head_bytes
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.job import Job, Stage
 from cuzkd.engine.queue import PartitionQueue
 from cuzkd.engine.stats import JournalStatus, ProverNumbers, Stats
 from cuzkd.memory.budget import Budget
@@ -109,7 +107,7 @@ class EngineStatus:
 def describe(
     stats: Stats,
     fleet: Fleet,
-    running: Iterable[Job],
+    loads: Mapping[str, tuple[int, int]],
     queue: PartitionQueue,
     budget: Budget,
     registry: Registry,
@@ -120,7 +118,9 @@ def describe(
     policy: str = "",
     expected_wait_s: float | None = None,
 ) -> EngineStatus:
-    """now_s: of the engine's clock. expected_wait_s: of a job submitted now, None when nobody knows."""
+    """loads: partitions that wait and that provers have, by circuit. now_s: of the engine's clock. expected_wait_s:
+    of a job submitted now, None when nobody knows.
+    """
     slabs, leased, free = stats.pinned()
     return EngineStatus(
         serving=serving[0],
@@ -128,7 +128,7 @@ def describe(
         uptime_s=uptime_s,
         provers=tuple(_prover(name, numbers, fleet, now_s) for name, numbers in stats.provers.items()),
         circuits=tuple(_circuit(manifest, stats, fleet, registry) for manifest in registry.list()),
-        queues=_queues(running),
+        queues=tuple(QueueStatus(circuit, waiting, held) for circuit, (waiting, held) in loads.items()),
         waiting={priority.name.lower(): count for priority, count in queue.depths().items()},
         jobs=dict(stats.jobs),
         failures=dict(stats.failures),
@@ -193,13 +193,3 @@ def _circuit(manifest: Manifest, stats: Stats, fleet: Fleet, registry: Registry)
         users=fleet.users(manifest.name),
         matrix_bytes=head_bytes(manifest),
     )
-
-
-def _queues(running: Iterable[Job]) -> tuple[QueueStatus, ...]:
-    pending: Counter[str] = Counter()
-    in_progress: Counter[str] = Counter()
-    for job in running:
-        circuit = job.request.circuit
-        pending[circuit] += job.stages[Stage.QUEUED]
-        in_progress[circuit] += len(job.partitions) - job.stages[Stage.QUEUED] - job.stages[Stage.DONE]
-    return tuple(QueueStatus(circuit, pending[circuit], in_progress[circuit]) for circuit in pending)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
-from cuzkd.engine.job import Job
+from cuzkd.engine.job import Job, Stage
 from cuzkd.errors import NotFound
 
 REMEMBERED = 4  # expired ids, as a multiple of max_ended
@@ -32,6 +32,8 @@ class JobTable:
         self._jobs: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
         self._keys: Counter[tuple[str, str]] = Counter()  # (circuit, digest) of running jobs
+        self._waiting: Counter[str] = Counter()  # partitions of running jobs, by circuit
+        self._in_hand: Counter[str] = Counter()
         self._newest: dict[tuple[str, str], Job] = {}  # by owner and request_id
         self._ended: OrderedDict[str, Job] = OrderedDict()  # oldest end first
         self._expired: OrderedDict[tuple[str, str], None] = OrderedDict()  # owner, job_id or request_id
@@ -39,6 +41,7 @@ class JobTable:
     def add(self, job: Job) -> None:
         self._jobs[job.job_id] = self._running[job.job_id] = job
         self._keys[job.request.circuit, job.digest] += 1
+        self._count(job, 1)
         if job.request.request_id:
             self._newest[job.request.owner, job.request.request_id] = job
 
@@ -46,10 +49,26 @@ class JobTable:
         """The job has reached its end; it begins to age."""
         self._ended[job.job_id] = self._running.pop(job.job_id)
         self._bytes += job.result_bytes
+        self._count(job, -1)
         key = job.request.circuit, job.digest
         self._keys[key] -= 1
         if not self._keys[key]:
             del self._keys[key]
+
+    def moved(self, circuit: str, before: Stage, after: Stage) -> None:
+        """A partition of a running job is in another stage."""
+        self._waiting[circuit] += (after is Stage.QUEUED) - (before is Stage.QUEUED)
+        self._in_hand[circuit] += after.in_hand - before.in_hand
+
+    def _count(self, job: Job, sign: int) -> None:
+        waiting, circuit = job.stages[Stage.QUEUED], job.request.circuit
+        self._waiting[circuit] += sign * waiting
+        self._in_hand[circuit] += sign * (len(job.partitions) - waiting - job.stages[Stage.DONE])
+
+    def loads(self) -> dict[str, tuple[int, int]]:
+        """How many partitions of running jobs wait, and how many provers have, by circuit of any running job."""
+        circuits = dict.fromkeys(circuit for circuit, _ in self._keys)
+        return {circuit: (self._waiting[circuit], self._in_hand[circuit]) for circuit in circuits}
 
     def counts_on(self, circuit: str, digest: str) -> bool:
         """Whether a job that has not ended was accepted for this key."""

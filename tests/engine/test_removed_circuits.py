@@ -120,7 +120,7 @@ def test_which_states_answer_whom():
 
     async def answered(asked, *states):
         keys = Keys(lambda message: None)
-        asking = asyncio.create_task(asked(keys))
+        asking = asyncio.ensure_future(asked(keys))
         await asyncio.sleep(0)
         for state in states:
             keys.heard(wire.CircuitState(circuit="c", **state))

@@ -11,6 +11,7 @@ from cuzkd.engine.job import (
     PartitionResult,
     Priority,
     SpoolFile,
+    Stage,
     Ticket,
 )
 from cuzkd.engine.table import MOST_AT_ONCE, JobTable
@@ -103,6 +104,26 @@ def test_expired_ids_are_bounded():
         add(table, str(n), ended_s=float(n))
         table.expire(float(n))
     assert len(table._expired) == 20 and not table._jobs
+
+
+def test_what_waits_and_what_provers_have():
+    table = JobTable(10.0, 10, PLENTY)
+    assert table.loads() == {}
+    first, second = add(table, "1"), add(table, "2")
+    assert table.loads() == {"c": (2, 0)}
+    for job in (first, second):
+        table.moved("c", Stage.QUEUED, Stage.OFFERED)
+        job.move(job.partitions[0], Stage.OFFERED)
+    table.moved("c", Stage.OFFERED, Stage.PROVING)
+    first.move(first.partitions[0], Stage.PROVING)
+    assert table.loads() == {"c": (0, 2)}
+    table.moved("c", Stage.PROVING, Stage.DONE)
+    first.move(first.partitions[0], Stage.DONE)
+    assert table.loads() == {"c": (0, 1)}
+    for job in (first, second):
+        job.end = End(JobState.CANCELLED, "cancelled", "", 0.0)
+        table.end(job)
+    assert table.loads() == {} and not +table._waiting and not +table._in_hand
 
 
 def test_which_keys_are_counted_on():
