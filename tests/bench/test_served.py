@@ -1,8 +1,10 @@
 """The benches that look at a running daemon, small, with a real one."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -81,17 +83,21 @@ def test_nothing_is_left(bed, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_bench_that_is_killed_leaves_no_process(tmp_path):
+def test_a_bench_that_is_killed_leaves_no_process():
     """Neither a daemon nor clients, not even stopped ones."""
-    bench = subprocess.Popen(
-        [sys.executable, "-c", ORPHANS, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    pids = [int(pid) for pid in bench.stdout.readline().split()]
-    assert len(pids) == 3 and all(map(_lives, pids))
-    bench.kill()
-    bench.communicate()
-    while any(map(_lives, pids)):
-        time.sleep(0.01)
+    with tempfile.TemporaryDirectory() as folder:  # a short name: a socket goes there
+        bench = subprocess.Popen(
+            [sys.executable, "-c", ORPHANS, folder],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": folder},
+        )
+        pids = [int(pid) for pid in bench.stdout.readline().split()]
+        assert len(pids) == 3 and all(map(_lives, pids))
+        bench.kill()
+        bench.communicate()
+        while any(map(_lives, pids)):
+            time.sleep(0.01)
 
 
 ORPHANS = """
