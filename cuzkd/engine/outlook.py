@@ -8,6 +8,7 @@ Life. Made for a view; kept for REMEMBERED_S.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -39,7 +40,7 @@ class Outlook:
             return job.view(now_s)
         waits = job.first_waiting
         position = 0 if waits is None else self._queue.position(waits.ticket)
-        at_s, share, end_s = self._known.get(job, (now_s - 2 * REMEMBERED_S, 0.0, None))
+        at_s, share, end_s = self._known.get(job, (-math.inf, 0.0, None))
         if now_s - at_s > REMEMBERED_S:
             provers = self._fleet.views()
             expected = self._forecast(job, provers, now_s)
