@@ -153,3 +153,26 @@ def test_who_does_not_go_when_killed_is_not_waited_for():
             await asyncio.Event().wait()
 
     assert asyncio.run(process.reap(Stuck(), 0.0, killed_s=0.0)) is None
+
+
+FREED = """
+import ctypes, sys
+from cuzkd.engine import process
+if sys.argv[1] == "keep":
+    process.keep_secrets()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+at = libc.malloc(6000)
+guard = libc.malloc(64)  # so that it does not melt into the end of the heap
+ctypes.memmove(at, b"secret" * 1000, 6000)
+libc.free(at)
+print(ctypes.string_at(at, 6000).count(b"secret"))
+"""
+
+
+def test_what_is_freed_is_overwritten():
+    def left(word):
+        done = subprocess.run([sys.executable, "-c", FREED, word], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert left("keep") == 0 and left("control") > 900, "the C library leaves it there by itself"
