@@ -48,7 +48,7 @@ def test_it(place, template, action, point):
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("point", ["accepted", "offered", "result", "ended"])
 def test_front_and_prover_fail_together(place, template, action, point):
-    here, ledger = place(), Ledger(template)
+    here, ledger = place(engine={"max_attempts": 6}), Ledger(template)
     here.front_plan.write_text(f"{action}:{point}:1@1")
     here.plan.write_text("stop:launch:1@1,kill:verify:1,fault:witness:1@3")
     crowd(ledger)
