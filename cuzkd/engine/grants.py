@@ -18,6 +18,7 @@ from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, Exhausted, Unavailable, from_code
 from cuzkd.memory.budget import RECHECK_S
+from cuzkd.memory.upstream import Slab, Upstream
 
 Send = Callable[[wire.FromProver], None]
 
@@ -141,3 +142,16 @@ class RemoteGrants:
         for request in requests:
             request.error = Unavailable("the prover is shutting down")
             request.answered.set()
+
+
+class Slabs:
+    """An upstream with a point where faults are planned."""
+
+    def __init__(self, upstream: Upstream, faults: NoFaults) -> None:
+        self.name = upstream.name
+        self._upstream = upstream
+        self._faults = faults
+
+    def make(self, nbytes: int) -> Slab:
+        self._faults.at("slab")
+        return self._upstream.make(nbytes)

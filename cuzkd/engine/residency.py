@@ -157,7 +157,7 @@ class Residency:
                     loading = self._loading[circuit] = _Loading(digest)
                 loading.waiting += 1
             if mine:
-                self._start("key", partial(self._load, circuit, loading))
+                self._begin(circuit, loading)
             key = self._outcome(loading, check)
             if key is not None and digest in ("", key.digest):
                 return key
@@ -243,6 +243,12 @@ class Residency:
                 was_loaded=was_loaded,
             )
 
+    def _begin(self, circuit: str, loading: _Loading) -> None:
+        try:
+            self._start("key", partial(self._load, circuit, loading))
+        except (RuntimeError, MemoryError) as error:  # whoever waits must not wait for ever
+            self._settle(circuit, loading, None, Exhausted(f"loading circuit {circuit}: no thread: {error}"))
+
     def _load(self, circuit: str, loading: _Loading) -> None:
         """In a thread of its own, whatever comes of it."""
         key: ResidentKey | None = None
@@ -257,6 +263,14 @@ class Residency:
             error = Exhausted(f"loading circuit {circuit}: out of host memory: {raised}")
         except Exception as raised:
             error = CuzkdError(f"loading circuit {circuit}: {raised!r}")
+        wanted = self._settle(circuit, loading, key, error)
+        if isinstance(error, DeviceFault) and not wanted:
+            raise error
+
+    def _settle(
+        self, circuit: str, loading: _Loading, key: ResidentKey | None, error: CuzkdError | None
+    ) -> bool:
+        """Tell everybody what became of it. Did anybody wait?"""
         with self._lock:
             del self._loading[circuit]
             wanted = loading.waiting > 0
@@ -269,8 +283,7 @@ class Residency:
             self._reporter.circuit(circuit, loaded=False, digest=loading.digest, error=error)
         loading.error = error
         loading.done.set()
-        if isinstance(error, DeviceFault) and not wanted:
-            raise error
+        return wanted
 
     def _loaded(self, circuit: str, loading: _Loading) -> ResidentKey:
         began, digest = time.monotonic(), loading.digest

@@ -27,7 +27,7 @@ from cuzkd.engine.channel import Channel
 from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.finaliser import Finaliser, Groth16
 from cuzkd.engine.gpu_scheduler import GpuScheduler, Sets, Surroundings
-from cuzkd.engine.grants import RemoteGrants
+from cuzkd.engine.grants import RemoteGrants, Slabs
 from cuzkd.engine.partition import Line, Partition
 from cuzkd.engine.report import Failure, Reporter, failure
 from cuzkd.engine.residency import Openable, Residency, ResidentKey
@@ -37,7 +37,7 @@ from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, Exhausted, InvalidKey
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.pool import PinnedPool
-from cuzkd.memory.upstream import Slab, Upstream
+from cuzkd.memory.upstream import Upstream
 
 HEARTBEAT_S = 1.0
 FINALISERS = 2
@@ -66,19 +66,6 @@ class Parts:
     observe: Callable[[Partition], None] = lambda partition: None  # told of each partition that was proved
 
 
-class _Slabs:
-    """An upstream with a point where faults are planned."""
-
-    def __init__(self, upstream: Upstream, faults: fault_plans.NoFaults) -> None:
-        self.name = upstream.name
-        self._upstream = upstream
-        self._faults = faults
-
-    def make(self, nbytes: int) -> Slab:
-        self._faults.at("slab")
-        return self._upstream.make(nbytes)
-
-
 class Workers:
     """Give it a configured channel and its parts, then `run()`."""
 
@@ -98,7 +85,7 @@ class Workers:
         plan = fault_plans.load(config.fault)
         self._grants = RemoteGrants(self._send, plan)
         self._mutex = DeviceMutex()
-        self.pool = PinnedPool(_Slabs(parts.upstream, plan), self._grants, config.slab_bytes, config.wipe)
+        self.pool = PinnedPool(Slabs(parts.upstream, plan), self._grants, config.slab_bytes, config.wipe)
         self._residency = Residency(
             parts.open_circuit,
             parts.backend,
@@ -117,7 +104,7 @@ class Workers:
         self._synthesis = parts.synthesis(
             parts.backend, parts.host, self._residency, self.pool, transfer, self._reporter, plan, self._need
         )
-        around = Surroundings(self._ready, self._guarded, self._under_way, self._todo.put)
+        around = Surroundings(self._ready, self._guarded, self._under_way, self._again)
         sets = Sets(config.launch_set, config.launch_wait_s)
         self._scheduler = GpuScheduler(
             parts.backend, self._mutex, transfer, self._reporter, plan, around, sets
@@ -244,7 +231,13 @@ class Workers:
             self._forget(partition)
             self._parts.observe(partition)
         else:
-            self._todo.put(partition)
+            self._again(partition)
+
+    def _again(self, partition: Partition) -> None:
+        """It holds nothing any more, and is to be computed from its file on."""
+        self._todo.put(partition)
+        if partition.cancelled.is_set():  # the cancel may have come before it stood in line
+            self._cancel(partition.id)
 
     def _device_is_right(self, curve: str) -> bool:
         with self._mutex.held(), on_device("canary", self._parts.backend.device):

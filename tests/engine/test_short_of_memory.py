@@ -165,3 +165,19 @@ def test_a_fault_that_nobody_waited_for_is_told_all_the_same(make, tmp_path):
     while not prover.left:
         time.sleep(0.005)
     assert prover.left == [1]
+
+
+def test_without_a_thread_to_load_it_nobody_waits_for_ever(make, tmp_path):
+    prover = make()
+    start = prover.workers._residency._start
+
+    def none_left(name, work):
+        prover.workers._residency._start = start
+        raise RuntimeError("can't start new thread")
+
+    prover.workers._residency._start = none_left
+    offer(prover, tmp_path, 3)
+    failed = prover.front.answer("job/3")
+    assert (failed.error_code, failed.retryable) == ("exhausted", True)
+    offer(prover, tmp_path, 4)
+    assert prover.front.answer("job/4").proof
