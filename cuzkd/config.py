@@ -179,7 +179,7 @@ class Intake:
 @dataclass(frozen=True)
 class Supervision:
     heartbeat_s: float = setting(span, 20.0)
-    quarantine_after: int = setting(count(1), 3)  # failures in a row
+    quarantine_after: int = setting(count(1), 2)  # failures in a row
     quarantine_s: float = setting(span, 60.0)  # the first one; each further one twice as long
     longest_quarantine_s: float = setting(span, 3600.0)
     least_stage_s: float = setting(span, 900.0)  # no partition is thought to hang before that

@@ -40,7 +40,7 @@ class Rules:
     """
 
     policy: str = "prefer"
-    quarantine_after: int = 3
+    quarantine_after: int = 2
     quarantine_s: float = 60.0
     longest_quarantine_s: float = 3600.0
     first_pause_s: float = 0.5

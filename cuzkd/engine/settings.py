@@ -55,7 +55,7 @@ class EngineSettings:
     intake: IntakeSettings = field(default_factory=IntakeSettings)
     heartbeat_s: float = 20.0
     least_stage_s: float = 900.0
-    quarantine_after: int = 3
+    quarantine_after: int = 2
     quarantine_s: float = 60.0
     longest_quarantine_s: float = HOUR_S
     timing: Timing = field(default_factory=Timing)
