@@ -10,6 +10,7 @@ import time
 
 import pytest
 from faults.harness import Caller, Ledger, table
+from service.servers import wait_until
 
 from cuzkd.engine.faults import FRONT_POINTS
 from cuzkd.service.v1 import proving_pb2 as pb
@@ -129,4 +130,24 @@ def test_waiters_and_watchers_of_a_killed_daemon_are_told(place, template):
     here.start()
     ledger.see_through(here)
     ledger.settled(here)
+    here.end()
+
+
+@pytest.mark.parametrize("action", ["stop", "hang", "hold"])
+def test_a_prover_of_a_killed_front_does_not_work_beside_its_successor(place, template, action):
+    """It has begun what the next daemon gives to its own prover; stopped, it could go on at any moment."""
+    here, ledger = place(), Ledger(template)
+    here.plan.write_text(f"{action}:launch:1")
+    here.start().serves()
+    ask = ledger.ask("bls12_381", 2)
+    with Caller(here.address) as caller:
+        ask.job_id = caller.submit(ask)
+        wait_until(here.acted)
+    here.kill()
+    here.start()
+    ledger.see_through(here)
+    begun, _ = here.book()
+    assert max(map(begun.count, begun)) == 2, "it was begun by both"
+    ledger.settled(here)
+    here.idle()
     here.end()
