@@ -59,9 +59,14 @@ class Owner(Protocol):
 
 @dataclass
 class _Holding:
+    """A partition that a prover has. seen: as the scheduler sees it, made anew when it gets further."""
+
     ticket: Ticket
-    stage: Stage
-    since_s: float
+    seen: Held
+
+    @property
+    def stage(self) -> Stage:
+        return self.seen.stage
 
 
 @dataclass
@@ -128,7 +133,7 @@ class Fleet:
         return ProverView(
             name,
             prover.last_beat_s,
-            tuple(self._held(held, backend) for held in prover.holds.values()),
+            tuple(held.seen for held in prover.holds.values()),
             prover.last_progress_s,
             prover.circuit,
             prover.streak,
@@ -136,14 +141,15 @@ class Fleet:
             closing=prover.ward.to_make_way(),
         )
 
-    def _held(self, held: _Holding, backend: str) -> Held:
-        ticket = held.ticket
+    def _seen(self, prover: _Prover, ticket: Ticket, stage: Stage) -> Held:
+        """It has entered a stage."""
+        backend = prover.ready.backend if prover.ready else ""
         return Held(
             ticket.partition_id,
-            held.stage,
-            held.since_s,
+            stage,
+            self._clock(),
             ticket.attempt,
-            self._patience.limit_s(ticket, backend, held.stage),
+            self._patience.limit_s(ticket, backend, stage),
             ticket.priority,
             ticket.circuit_digest,
         )
@@ -183,7 +189,7 @@ class Fleet:
 
     def offer(self, ticket: Ticket, name: str) -> None:
         prover = self._provers[name]
-        prover.holds[ticket.partition_id] = _Holding(ticket, Stage.OFFERED, self._clock())
+        prover.holds[ticket.partition_id] = _Holding(ticket, self._seen(prover, ticket, Stage.OFFERED))
         prover.streak = prover.streak + 1 if ticket.circuit == prover.circuit else 1
         prover.circuit = ticket.circuit
         self._last_use_s[ticket.circuit] = self._clock()
@@ -374,9 +380,10 @@ class Fleet:
         held = prover.holds.get(event.partition_id)
         if held is None:
             return
-        held.stage, held.since_s = Stage(event.stage), self._clock()
+        held.seen = self._seen(prover, held.ticket, Stage(event.stage))
         self._owner.stage_reached(held.ticket, held.stage, name)
-        self._owner.fleet_changed()
+        if held.stage is Stage.PROVING:  # the only step that frees a place
+            self._owner.fleet_changed()
 
     def _used(self, ticket: Ticket) -> None:
         self._last_use_s[ticket.circuit] = self._clock()

@@ -26,13 +26,16 @@ from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import InputJson, Payload, ServerPath, SpoolFile, UploadRef, WitnessBytes
 from cuzkd.engine.journal import Journal
 from cuzkd.engine.journal_rows import Upload
-from cuzkd.engine.spool import Spool
+from cuzkd.engine.spool import Incoming, Spool
 from cuzkd.engine.stats import Event, WitnessCalculated
 from cuzkd.engine.uploads import Uploads
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 from cuzkd.formats import wtns
 
 log = structlog.get_logger()
+
+AT_A_TIME = 4  # chunks of an upload for one turn of a thread, each about a millisecond of work
+FEW = 16  # uploads at once; of more than that each has one chunk in memory
 
 Result = TypeVar("Result")
 
@@ -82,8 +85,7 @@ class Intake:
         incoming = self._spool.create(size_bytes)
         self._arriving += 1
         try:
-            async for chunk in chunks:
-                await self._to_end(functools.partial(incoming.write, chunk))
+            await self._take_in(incoming, chunks)
             file = await self._to_end(incoming.commit, self._remove_result)
             upload = Upload(str(uuid.uuid4()), file, owner, self._clock() + self._uploads.expiry_s)
             try:
@@ -98,6 +100,27 @@ class Intake:
             self._arriving -= 1
             incoming.close()
         return upload.upload_id
+
+    async def _take_in(self, incoming: Incoming, chunks: AsyncIterator[bytes]) -> None:
+        """Write what comes, several chunks at a time while the next ones arrive. No thread is at it when this ends."""
+        writing: asyncio.Future[None] | None = None
+        pieces: list[bytes] = []
+        try:
+            async for chunk in chunks:
+                pieces.append(chunk)
+                if len(pieces) < (AT_A_TIME if self._arriving <= FEW else 1):
+                    continue
+                if writing is not None:
+                    await asyncio.shield(writing)
+                writing, pieces = self._in_thread(functools.partial(incoming.write_all, pieces)), []
+            if writing is not None:
+                await asyncio.shield(writing)
+            writing = self._in_thread(functools.partial(incoming.write_all, pieces))
+            await asyncio.shield(writing)
+        finally:
+            if writing is not None:
+                writing.add_done_callback(_heed)
+                await asyncio.wait([writing])
 
     def restore(self, uploads: Iterable[Upload]) -> None:
         """Those that earlier runs of the daemon have left."""
@@ -275,6 +298,11 @@ class Intake:
         if not work.cancelled() and work.exception() is None:
             self.remove([work.result()])
 
+    def _in_thread(self, step: Callable[[], Result]) -> asyncio.Future[Result]:
+        work = asyncio.ensure_future(asyncio.to_thread(step))
+        self._track(work)
+        return work
+
     def _track(self, work: asyncio.Future[Any]) -> None:
         self._at_work.add(work)
         work.add_done_callback(self._at_work.discard)
@@ -285,8 +313,7 @@ class Intake:
         """Run a step of the disk in a thread, and wait for it even when cancelled meanwhile: then `unwanted`
         is given what has come of it.
         """
-        work = asyncio.ensure_future(asyncio.to_thread(step))
-        self._track(work)
+        work = self._in_thread(step)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

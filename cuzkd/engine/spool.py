@@ -25,7 +25,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cuzkd.engine.faults import NoFaults
@@ -191,6 +191,11 @@ class Incoming:
         self._committed = False
         with _disk(path):
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def write_all(self, pieces: Iterable[bytes]) -> None:
+        """Append them, one after the other. Raises as write does."""
+        for data in pieces:
+            self.write(data)
 
     def write(self, data: bytes) -> None:
         """Append. Raises InvalidInput above the size that was announced, Exhausted when the disk is full."""

@@ -165,11 +165,10 @@ async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncGenerator[b
     async for request in requests:
         if request.WhichOneof("part") != "data":
             raise InvalidInput("upload: expected data after the header")
-        if len(request.data) > CHUNK_BYTES:
-            raise InvalidInput(
-                f"upload: chunk of {len(request.data)} bytes, at most {CHUNK_BYTES} are allowed"
-            )
-        yield request.data
+        data = request.data  # a copy, each time that one asks
+        if len(data) > CHUNK_BYTES:
+            raise InvalidInput(f"upload: chunk of {len(data)} bytes, at most {CHUNK_BYTES} are allowed")
+        yield data
 
 
 def _device(prover: ProverStatus, now_unix_s: float) -> pb.DeviceStatus:

@@ -92,6 +92,7 @@ def test_what_the_scheduler_sees():
     assert (held["a"].allowed_s, held["a"].priority, held["a"].attempt) == (100.0, Priority.HIGH, 2)
     assert held["c"].digest == "d-cube"
     here.estimates.learn("d-square", "cpu", {"synthesis": 50.0, "verify": 1.0})
+    here.says(10.0, event=stage("a", "synthesising"))  # what is known when it enters a stage counts
     assert {one.partition_id: one.allowed_s for one in here.view.held}["a"] == 1500.0
     here.says(11.0, circuit=wire.CircuitState(circuit="square", loaded=True))
     assert here.view.last_progress_s == 11.0

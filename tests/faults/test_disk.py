@@ -14,7 +14,7 @@ POINTS = ("spool_write", "spool_sync", "journal_write", "journal_commit")
 CASES = [("full", point) for point in POINTS] + [("memory", "spool_write"), ("memory", "spool_sync")]
 
 
-@pytest.mark.parametrize("skip", [0, pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("skip", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 @pytest.mark.parametrize(("action", "point"), CASES)
 def test_no_room_is_not_now_and_never_a_lost_job(place, template, action, point, skip):
     """Whoever is refused hears "exhausted" and finds nothing begun; whoever was accepted gets a proof."""
