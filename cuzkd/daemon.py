@@ -28,8 +28,8 @@ from cuzkd import log as logs
 from cuzkd.circuits.registry import Registry
 from cuzkd.config import Config
 from cuzkd.engine import process
-from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.engine import Engine
+from cuzkd.engine.payloads.calculators import IntakeSettings
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.status import EngineStatus
 from cuzkd.errors import InvalidInput

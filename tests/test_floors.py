@@ -29,6 +29,17 @@ FLOORS = [
     "bench",
     "cli",
 ]
+# Inside the engine, likewise; what is not in a folder is below or above all of them.
+STOREYS = [
+    ("faults", "job", "stats", "channel", "process", "wire"),
+    ("scheduling",),
+    ("journal",),
+    ("payloads",),
+    ("fleet",),
+    ("settings", "jobs"),
+    ("upkeep", "status", "engine"),
+]
+PROVER_KNOWS = {*STOREYS[0], "prover"}  # it is another process: nothing of the front
 # Outside packages that only some floors may know.
 GUESTS = {
     "cupy": {"backend"},
@@ -70,9 +81,31 @@ def violations(path, text):
             yield f"{path}:{line}: {here} imports {parts[1]}, a floor above it"
 
 
+def storey(name):
+    return next(n for n, names in enumerate(STOREYS) if name in names)
+
+
+def inner_violations(path, text):
+    """The same, of the engine's own folders."""
+    here = path.relative_to(ROOT).parts[1].removesuffix(".py")
+    if here == "__init__":
+        return
+    for line, name in imports(ast.parse(text, str(path)), path):
+        if not name.startswith("cuzkd.engine."):
+            continue
+        other = name.split(".")[2]
+        if here == "prover" or other == "prover":
+            if {here, other} != {"prover"} and not (here == "prover" and other in PROVER_KNOWS):
+                yield f"{path}:{line}: {here} and {other} are of different processes"
+        elif storey(other) > storey(here):
+            yield f"{path}:{line}: {here} imports {other}, which is above it"
+
+
 @pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_down(path):
     assert not list(violations(path, path.read_text()))
+    if path.relative_to(ROOT).parts[0] == "engine":
+        assert not list(inner_violations(path, path.read_text()))
 
 
 def test_the_check_can_fail():
@@ -81,6 +114,10 @@ def test_the_check_can_fail():
     assert list(violations(up, "import cupy"))
     assert list(violations(ROOT / "groth16" / "x.py", "from cuzkd.kernels import _native"))
     assert list(violations(ROOT / "formats" / "x.py", "from cuzkd.kernels import _readers"))
+    inside = ROOT / "engine"
+    assert list(inner_violations(inside / "journal" / "x.py", "from cuzkd.engine.jobs import table"))
+    assert list(inner_violations(inside / "prover" / "x.py", "from cuzkd.engine.fleet.health import Health"))
+    assert list(inner_violations(inside / "jobs" / "x.py", "from cuzkd.engine.prover import workers"))
 
 
 def test_files_hold_one_thought():

@@ -34,8 +34,8 @@ from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.prover import upstream_for
-from cuzkd.engine.synthesis import FR_BYTES
+from cuzkd.engine.prover.main import upstream_for
+from cuzkd.engine.prover.synthesis import FR_BYTES
 from cuzkd.errors import DeviceFault, InvalidInput
 from cuzkd.groth16 import prover
 from cuzkd.groth16.setup import DEVELOPMENT

@@ -35,7 +35,7 @@ from cuzkd.bench.slabs import Pinning, pinning_of
 from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.engine.job import PHASES
-from cuzkd.engine.transfer import Transfer
+from cuzkd.engine.prover.transfer import Transfer
 from cuzkd.errors import InvalidInput
 from cuzkd.groth16.setup import DEVELOPMENT
 from cuzkd.memory.hints import CapacityHints

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cuzkd.engine.partition import Partition
-from cuzkd.engine.synthesis import FR_BYTES, Synthesis
+from cuzkd.engine.prover.partition import Partition
+from cuzkd.engine.prover.synthesis import FR_BYTES, Synthesis
 from cuzkd.memory.hints import CapacityHints
 from cuzkd.memory.lease import Lease
 from cuzkd.memory.upstream import Slab, map_pages

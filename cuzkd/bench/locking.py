@@ -16,8 +16,8 @@ from functools import partial
 
 from cuzkd.backend.protocol import Backend
 from cuzkd.bench.slabs import Pinning
-from cuzkd.engine.partition import Partition, Vectors
-from cuzkd.engine.transfer import copy_up
+from cuzkd.engine.prover.partition import Partition, Vectors
+from cuzkd.engine.prover.transfer import copy_up
 
 RECHECK_S = 0.005
 

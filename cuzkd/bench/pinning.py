@@ -22,7 +22,7 @@ from cuzkd.backend.protocol import Backend, Span, seconds_by_phase
 from cuzkd.bench import timeline
 from cuzkd.bench.report import GIB, Report, Table
 from cuzkd.bench.slabs import Pinning, pinning_of, traced
-from cuzkd.engine.budget_desk import auto_limit
+from cuzkd.engine.fleet.budget_desk import auto_limit
 from cuzkd.errors import InvalidInput, NeverFits
 from cuzkd.memory.upstream import PAGE_BYTES, PagesUpstream
 

@@ -1,6 +1,6 @@
 """The threads of a prover, in this process and without a front: partitions in, records out.
 
-What is measured is the engine itself (engine/workers.py): its lines, its pool, its device mutex, its
+What is measured is the engine itself (engine/prover/workers.py): its lines, its pool, its device mutex, its
 finalisers. Here is only the other end of its channel. It grants memory from a budget of its own, keeps a
 fixed number of partitions in flight, and collects what the engine says of each.
 
@@ -24,15 +24,15 @@ from cuzkd.backend.protocol import Span
 from cuzkd.bench import timeline
 from cuzkd.bench.subject import Provable
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.budget_desk import BudgetDesk
-from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.partition import Partition
-from cuzkd.engine.prover import Groth16, upstream_for
-from cuzkd.engine.synthesis import Host, Synthesis
-from cuzkd.engine.transfer import Transfer
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.prover.canary import Canary
+from cuzkd.engine.prover.main import Groth16, upstream_for
+from cuzkd.engine.prover.partition import Partition
+from cuzkd.engine.prover.synthesis import Host, Synthesis
+from cuzkd.engine.prover.transfer import Transfer
+from cuzkd.engine.prover.workers import Parts, Workers
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.engine.workers import Parts, Workers
 from cuzkd.errors import CuzkdError, InvalidInput, LeaseRevoked, from_code
 from cuzkd.formats import proof_bytes
 from cuzkd.groth16.keys import Proof

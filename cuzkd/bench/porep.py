@@ -18,7 +18,7 @@ from cuzkd.bench.pipeline import Run, Setting
 from cuzkd.bench.report import GIB, Report, Table
 from cuzkd.bench.subject import Subject
 from cuzkd.engine.job import PHASES
-from cuzkd.engine.residency import constraint_bytes
+from cuzkd.engine.prover.residency import constraint_bytes
 from cuzkd.formats import snarkjs
 from cuzkd.groth16.setup import DEVELOPMENT
 

@@ -22,9 +22,9 @@ from typing import Any
 from cuzkd.backend.protocol import U64, Backend
 from cuzkd.bench.locking import RegisterAll, extents, register_all
 from cuzkd.bench.slabs import Pinning
-from cuzkd.engine.device import on_device
-from cuzkd.engine.partition import Partition, Vectors
-from cuzkd.engine.transfer import Transfer, ZeroCopy, copy_up
+from cuzkd.engine.prover.device import on_device
+from cuzkd.engine.prover.partition import Partition, Vectors
+from cuzkd.engine.prover.transfer import Transfer, ZeroCopy, copy_up
 from cuzkd.errors import LeaseRevoked
 from cuzkd.memory.budget import Budget
 from cuzkd.memory.lease import Lease

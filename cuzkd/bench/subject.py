@@ -24,8 +24,8 @@ from cuzkd.backend.protocol import Backend, KeyShape, LoadedKey
 from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.budget_desk import auto_limit
-from cuzkd.engine.residency import constraint_bytes
+from cuzkd.engine.fleet.budget_desk import auto_limit
+from cuzkd.engine.prover.residency import constraint_bytes
 from cuzkd.errors import DeviceFault, NeverFits
 from cuzkd.formats.zkey import ROOT_FAMILY
 from cuzkd.groth16 import setup, verifier

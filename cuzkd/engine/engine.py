@@ -25,27 +25,27 @@ import structlog
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine import faults
-from cuzkd.engine.budget_desk import BudgetDesk, Limit, auto_limit
-from cuzkd.engine.calculators import Calculators
-from cuzkd.engine.estimates import Estimates
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.health import Health
-from cuzkd.engine.intake import Intake
+from cuzkd.engine.fleet.budget_desk import BudgetDesk, Limit, auto_limit
+from cuzkd.engine.fleet.fleet import Fleet
+from cuzkd.engine.fleet.health import Health
+from cuzkd.engine.fleet.patience import Patience
+from cuzkd.engine.fleet.supervisor import Supervisor
 from cuzkd.engine.job import Job, JobRequest, JobState, JobView
-from cuzkd.engine.jobs import Jobs
-from cuzkd.engine.journal import Journal
-from cuzkd.engine.journal_rows import Remembered
-from cuzkd.engine.outlook import Outlook
-from cuzkd.engine.patience import Patience
-from cuzkd.engine.resume import Found, look
+from cuzkd.engine.jobs.jobs import Jobs
+from cuzkd.engine.jobs.outlook import Outlook
+from cuzkd.engine.jobs.resume import Found, look
+from cuzkd.engine.jobs.submissions import Submissions
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.journal.rows import Remembered
+from cuzkd.engine.payloads.calculators import Calculators
+from cuzkd.engine.payloads.intake import Intake
+from cuzkd.engine.payloads.spool import Spool
+from cuzkd.engine.payloads.uploads import Uploads
+from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.settings import EngineSettings
-from cuzkd.engine.spool import Spool
 from cuzkd.engine.stats import Event, JobResumed, Stats
 from cuzkd.engine.status import EngineStatus, describe
-from cuzkd.engine.submissions import Submissions
-from cuzkd.engine.supervisor import Supervisor
 from cuzkd.engine.upkeep import Upkeep
-from cuzkd.engine.uploads import Uploads
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, Exhausted, NeverFits, Unavailable
 from cuzkd.memory.budget import Reservation

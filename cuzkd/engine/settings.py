@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cuzkd.engine.calculators import IntakeSettings
-from cuzkd.engine.health import Rules
-from cuzkd.engine.supervisor import COMMAND, Timing
+from cuzkd.engine.fleet.health import Rules
+from cuzkd.engine.fleet.supervisor import COMMAND, Timing
+from cuzkd.engine.payloads.calculators import IntakeSettings
 
 HOUR_S = 3600.0
 

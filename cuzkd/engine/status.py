@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.prepared import head_bytes
 from cuzkd.circuits.registry import Registry
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.queue import PartitionQueue
+from cuzkd.engine.fleet.fleet import Fleet
+from cuzkd.engine.scheduling.queue import PartitionQueue
 from cuzkd.engine.stats import JournalStatus, ProverNumbers, Stats
 from cuzkd.memory.budget import Budget
 

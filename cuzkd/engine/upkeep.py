@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from cuzkd.circuits.registry import Registry
-from cuzkd.engine.budget_desk import BudgetDesk
-from cuzkd.engine.estimates import Estimates
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.intake import Intake
-from cuzkd.engine.jobs import Jobs
-from cuzkd.engine.journal import Journal
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.fleet.fleet import Fleet
+from cuzkd.engine.jobs.jobs import Jobs
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.payloads.intake import Intake
+from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.stats import BudgetState, Event
 from cuzkd.errors import InvalidKey, NotFound
 

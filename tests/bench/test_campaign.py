@@ -13,9 +13,9 @@ from cuzkd.bench.campaign import PER_PARTITION, ByProducts, Column, Options, jud
 from cuzkd.bench.growing import Growth, OrdinaryPages, OrdinarySynthesis
 from cuzkd.bench.pipeline import Setting
 from cuzkd.bench.slabs import Pinning
-from cuzkd.engine import synthesis
 from cuzkd.engine.job import PHASES
-from cuzkd.engine.transfer import ZeroCopy
+from cuzkd.engine.prover import synthesis
+from cuzkd.engine.prover.transfer import ZeroCopy
 from cuzkd.errors import InvalidInput, UnsatisfiedWitness
 from cuzkd.memory.hints import CapacityHints
 

@@ -17,8 +17,8 @@ from cuzkd.bench import pipeline, plots, porep, subject
 from cuzkd.bench.pipeline import Setting
 from cuzkd.bench.report import Report
 from cuzkd.circuits.synthetic import Synthetic
-from cuzkd.engine.budget_desk import Limit
-from cuzkd.engine.residency import constraint_bytes
+from cuzkd.engine.fleet.budget_desk import Limit
+from cuzkd.engine.prover.residency import constraint_bytes
 from cuzkd.errors import CuzkdError, DeviceFault, Exhausted, InvalidInput, NeverFits
 from cuzkd.memory.upstream import FailingUpstream, PagesUpstream
 

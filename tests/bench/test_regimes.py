@@ -11,7 +11,7 @@ from cuzkd.backend.cpu import CpuBackend
 from cuzkd.bench import subject as subjects
 from cuzkd.bench.locking import RegisterAll
 from cuzkd.bench.regimes import REGIMES
-from cuzkd.engine.partition import Partition, Vectors
+from cuzkd.engine.prover.partition import Partition, Vectors
 from cuzkd.errors import Cancelled, Exhausted, UnsatisfiedWitness
 from cuzkd.formats import proof_bytes
 from cuzkd.groth16 import verifier

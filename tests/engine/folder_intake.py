@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 
-from cuzkd.engine import intake_process
+from cuzkd.engine.payloads import intake_process
 
 
 def digest(wasm):

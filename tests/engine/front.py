@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cuzkd.circuits import manifest as manifests
 from cuzkd.engine.engine import Engine
+from cuzkd.engine.fleet.supervisor import Timing
 from cuzkd.engine.job import JobRequest, Priority, WitnessBytes
 from cuzkd.engine.settings import EngineSettings
-from cuzkd.engine.supervisor import Timing
 from cuzkd.errors import NotFound
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_prover.py")))

@@ -7,7 +7,7 @@ from pathlib import Path
 from engine.test_journal import made
 
 from cuzkd.engine.faults import load
-from cuzkd.engine.journal import Journal
+from cuzkd.engine.journal.journal import Journal
 
 
 async def write(state_dir, faults):

@@ -16,11 +16,11 @@ import numpy as np
 
 from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix, Vram
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.budget_desk import BudgetDesk
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.residency import constraint_bytes
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.prover.residency import constraint_bytes
+from cuzkd.engine.prover.workers import Parts, Workers
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.engine.workers import Parts, Workers
 from cuzkd.errors import Cancelled, NotFound
 from cuzkd.formats import wtns
 from cuzkd.groth16.keys import Proof

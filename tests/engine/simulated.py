@@ -13,10 +13,10 @@ import random
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
-from cuzkd.engine.estimates import Estimates
 from cuzkd.engine.job import Priority, Stage, Ticket
-from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide, places
+from cuzkd.engine.scheduling.estimates import Estimates
+from cuzkd.engine.scheduling.queue import PartitionQueue
+from cuzkd.engine.scheduling.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide, places
 
 BACKEND = "fake"
 LEAST_S = 60.0  # no stage of a healthy partition takes half as long

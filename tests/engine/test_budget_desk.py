@@ -9,12 +9,12 @@ import pytest
 from engine.front import manifest
 
 from cuzkd.circuits.manifest import SectionEntry
-from cuzkd.engine.budget_desk import BudgetDesk, auto_limit, need_bytes
-from cuzkd.engine.estimates import Estimates
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.health import Health, Rules
+from cuzkd.engine.fleet.budget_desk import BudgetDesk, auto_limit, need_bytes
+from cuzkd.engine.fleet.fleet import Fleet
+from cuzkd.engine.fleet.health import Health, Rules
+from cuzkd.engine.fleet.patience import Patience
 from cuzkd.engine.job import Priority, Ticket
-from cuzkd.engine.patience import Patience
+from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, NeverFits
 

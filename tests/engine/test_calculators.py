@@ -17,11 +17,11 @@ import pytest
 from circuits import wats
 from engine.folder_intake import digest
 
-from cuzkd.engine import calculators as calculators_module
-from cuzkd.engine import intake_process
-from cuzkd.engine.budget_desk import BudgetDesk
-from cuzkd.engine.calculators import Calculators, IntakeSettings
 from cuzkd.engine.channel import pack
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.payloads import calculators as calculators_module
+from cuzkd.engine.payloads import intake_process
+from cuzkd.engine.payloads.calculators import Calculators, IntakeSettings
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import (
     CuzkdError,
@@ -426,7 +426,7 @@ def test_an_answer_is_sent_whatever_it_quotes():
 
 def test_memory_is_bounded_by_the_system():
     code = (
-        "from cuzkd.engine.intake_process import limit_memory; limit_memory(300 << 20)\n"
+        "from cuzkd.engine.payloads.intake_process import limit_memory; limit_memory(300 << 20)\n"
         "try: bytearray(400 << 20)\nexcept MemoryError: print('refused')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

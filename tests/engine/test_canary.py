@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.engine import canary as canaries
 from cuzkd.engine import faults
-from cuzkd.engine.canary import Canary
+from cuzkd.engine.prover import canary as canaries
+from cuzkd.engine.prover.canary import Canary
 from cuzkd.errors import DeviceFault, Exhausted
 
 CURVES = ["bn254", "bls12_381"]

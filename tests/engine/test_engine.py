@@ -10,7 +10,7 @@ import pytest
 from engine.front import FakeRegistry, begun, job, manifest, running, spooled
 
 from cuzkd.engine.job import JobState, Priority, ServerPath, Stage, UploadRef
-from cuzkd.engine.spool import Incoming
+from cuzkd.engine.payloads.spool import Incoming
 from cuzkd.engine.stats import JobFinished, PartitionRetried, PartitionStage, ProverState
 from cuzkd.errors import (
     AlreadyExists,

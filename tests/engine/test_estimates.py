@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from cuzkd.engine.estimates import HANGS_AFTER, MAX_KNOWN, MEMORY, Estimates, forecast, queue_s
 from cuzkd.engine.job import PHASES, Priority, Stage
-from cuzkd.engine.scheduler import Held, ProverView
+from cuzkd.engine.scheduling.estimates import HANGS_AFTER, MAX_KNOWN, MEMORY, Estimates, forecast, queue_s
+from cuzkd.engine.scheduling.scheduler import Held, ProverView
 
 WORKING = (Stage.SYNTHESISING, Stage.PROVING, Stage.VERIFYING)
 

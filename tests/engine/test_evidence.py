@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cuzkd.engine import evidence
+from cuzkd.engine.fleet import evidence
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 

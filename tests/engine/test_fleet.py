@@ -6,14 +6,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from cuzkd.engine.budget_desk import BudgetDesk
-from cuzkd.engine.estimates import Estimates
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.health import Death, Health, Rules
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.fleet.fleet import Fleet
+from cuzkd.engine.fleet.health import Death, Health, Rules
+from cuzkd.engine.fleet.patience import LARGEST, Patience
+from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Priority, Stage, Ticket
-from cuzkd.engine.patience import LARGEST, Patience
+from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.stats import DeviceReturned, LaunchSet, ProverState, Quarantined
-from cuzkd.engine.ward import Ward
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, InvalidKey, NotFound, Unavailable
 

@@ -6,8 +6,8 @@ import time
 import pytest
 from engine.prover_fakes import InProcess, ScriptedBackend, charge, square_circuit, write_square
 
-from cuzkd.engine.device import DeviceMutex
-from cuzkd.engine.partition import Line, Partition
+from cuzkd.engine.prover.device import DeviceMutex
+from cuzkd.engine.prover.partition import Line, Partition
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled
 

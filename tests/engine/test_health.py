@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzkd.engine.health import BACKENDS, HOSTS, Death, Health, Quarantine, Returned, Rules
+from cuzkd.engine.fleet.health import BACKENDS, HOSTS, Death, Health, Quarantine, Returned, Rules
 
 GPU = "GPU-1"
 RULES = Rules("prefer", 3, 60.0, 200.0, 0.5, 60.0)

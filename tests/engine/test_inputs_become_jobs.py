@@ -10,8 +10,8 @@ from engine.folder_intake import digest
 from engine.front import FakeRegistry, job, manifest, running, spooled
 from engine.test_calculators import COMMAND, FAILS, FOREVER, LOOP, inputs, on_a_loop, processes, until, wires
 
-from cuzkd.engine.calculators import IntakeSettings
 from cuzkd.engine.job import InputJson, WitnessBytes
+from cuzkd.engine.payloads.calculators import IntakeSettings
 from cuzkd.engine.stats import WitnessCalculated
 from cuzkd.errors import AlreadyExists, InvalidInput, NotFound, Unavailable, UnsatisfiedWitness
 

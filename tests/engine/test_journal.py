@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from cuzkd.engine import journal_rows
 from cuzkd.engine.faults import load
 from cuzkd.engine.job import (
     End,
@@ -29,8 +28,9 @@ from cuzkd.engine.job import (
     Stage,
     Ticket,
 )
-from cuzkd.engine.journal import Journal
-from cuzkd.engine.journal_rows import Unprovable, Upload
+from cuzkd.engine.journal import rows as journal_rows
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.journal.rows import Unprovable, Upload
 from cuzkd.engine.stats import JournalWrite
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 

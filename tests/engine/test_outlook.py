@@ -6,8 +6,8 @@ import pytest
 from engine.front import begun, job, running
 from engine.test_engine import PATIENCE_S, begins, proved, run, until
 
-from cuzkd.engine import outlook
 from cuzkd.engine.job import Priority, Stage
+from cuzkd.engine.jobs import outlook
 from cuzkd.engine.stats import PartitionFinished
 from cuzkd.errors import Exhausted
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from engine.prover_fakes import InProcess, ScriptedBackend, charge, square_circuit, write_square
 
-from cuzkd.engine.grants import RemoteGrants
+from cuzkd.engine.prover.grants import RemoteGrants
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, Exhausted, NeverFits, Unavailable
 

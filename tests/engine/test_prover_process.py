@@ -44,7 +44,7 @@ class Process:
         self.front = Front(256 << 20)
         self.registry = Registry(state)
         self.child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cuzkd.engine.prover", "--fd", str(self.front.theirs.fileno())],
+            [sys.executable, "-P", "-m", "cuzkd.engine.prover.main", "--fd", str(self.front.theirs.fileno())],
             pass_fds=[self.front.theirs.fileno()],
         )
         self.front.theirs.close()
@@ -269,10 +269,10 @@ def test_synthesis_makes_no_second_copy_of_a_b_c(tmp_path):
     from cuzkd.backend import cpu
     from cuzkd.backend.protocol import KeyShape
     from cuzkd.engine.faults import NoFaults
-    from cuzkd.engine.partition import Partition
-    from cuzkd.engine.report import Reporter
-    from cuzkd.engine.synthesis import Synthesis
-    from cuzkd.engine.transfer import ZeroCopy
+    from cuzkd.engine.prover.partition import Partition
+    from cuzkd.engine.prover.report import Reporter
+    from cuzkd.engine.prover.synthesis import Synthesis
+    from cuzkd.engine.prover.transfer import ZeroCopy
     from cuzkd.memory.budget import Budget
     from cuzkd.memory.pool import PinnedPool
     from cuzkd.memory.upstream import PagesUpstream
@@ -335,7 +335,7 @@ def test_a_front_that_is_gone_before_all_is_open_leaves_no_traceback(state, conf
     ours, theirs = socket.socketpair()
     with ours, theirs:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cuzkd.engine.prover", "--fd", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "cuzkd.engine.prover.main", "--fd", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stderr=subprocess.PIPE,
         )

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from cuzkd.engine.job import Priority, Ticket
-from cuzkd.engine.queue import GROUPED, PartitionQueue, place
+from cuzkd.engine.scheduling.queue import GROUPED, PartitionQueue, place
 from cuzkd.errors import Exhausted
 
 

@@ -5,7 +5,7 @@ import asyncio
 from engine.front import FakeRegistry, job, manifest, running
 from engine.test_engine import PATIENCE_S, begins, run, until
 
-from cuzkd.engine.keys import Keys
+from cuzkd.engine.fleet.keys import Keys
 from cuzkd.engine.stats import CircuitLoaded, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import InvalidKey, NotFound

@@ -11,9 +11,9 @@ from engine.test_engine import PATIENCE_S, begins, proved, run, until
 from engine.test_journal import end, made, opened, proof
 
 from cuzkd.engine.job import JobState, Priority, Stage, UploadRef
-from cuzkd.engine.journal_rows import Remembered
-from cuzkd.engine.resume import MAX_CRASHES, look
-from cuzkd.engine.spool import Spool
+from cuzkd.engine.jobs.resume import MAX_CRASHES, look
+from cuzkd.engine.journal.rows import Remembered
+from cuzkd.engine.payloads.spool import Spool
 from cuzkd.engine.stats import JobFinished, JobResumed, PartitionFinished
 from cuzkd.errors import AlreadyExists, NotFound, Unavailable, UnsatisfiedWitness
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from cuzkd.engine.job import Priority, Stage, Ticket
-from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide, places
+from cuzkd.engine.scheduling.queue import PartitionQueue
+from cuzkd.engine.scheduling.scheduler import BEFORE_DEVICE, Held, Limits, ProverView, decide, places
 
 LIMITS = Limits(ready_target=2, max_parallel=1, heartbeat_s=30.0, group=3)
 NORMAL, HIGH, LOW, CRITICAL = Priority.NORMAL, Priority.HIGH, Priority.LOW, Priority.CRITICAL

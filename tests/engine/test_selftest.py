@@ -10,8 +10,8 @@ from engine.prover_fakes import Front
 from cuzkd.backend import select
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
-from cuzkd.engine import prover
-from cuzkd.engine.report import Reporter
+from cuzkd.engine.prover import main as prover
+from cuzkd.engine.prover.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, Unavailable
 from cuzkd.formats import wtns
@@ -41,7 +41,7 @@ def start():
         front = Front(256 << 20)
         child = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "cuzkd.engine.prover", *arguments),
+                *(sys.executable, "-P", "-m", "cuzkd.engine.prover.main", *arguments),
                 *("--fd", str(front.theirs.fileno())),
             ],
             pass_fds=[front.theirs.fileno()],

@@ -10,9 +10,9 @@ from engine.simulated import Circuit, World
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from cuzkd.engine.estimates import forecast
 from cuzkd.engine.job import Priority, Stage
-from cuzkd.engine.scheduler import Limits
+from cuzkd.engine.scheduling.estimates import forecast
+from cuzkd.engine.scheduling.scheduler import Limits
 
 NORMAL, HIGH, LOW, CRITICAL = Priority.NORMAL, Priority.HIGH, Priority.LOW, Priority.CRITICAL
 CIRCUITS = (

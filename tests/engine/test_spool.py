@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from cuzkd.engine import spool as spools
 from cuzkd.engine.faults import load
-from cuzkd.engine.journal_rows import Upload
-from cuzkd.engine.spool import Spool
-from cuzkd.engine.uploads import Uploads
+from cuzkd.engine.journal.rows import Upload
+from cuzkd.engine.payloads import spool as spools
+from cuzkd.engine.payloads.spool import Spool
+from cuzkd.engine.payloads.uploads import Uploads
 from cuzkd.errors import Exhausted, InvalidInput, NotFound
 
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 from engine.front import FAKE
 
-from cuzkd.engine import supervisor as supervisors
-from cuzkd.engine.health import Death
+from cuzkd.engine.fleet import supervisor as supervisors
+from cuzkd.engine.fleet.health import Death
+from cuzkd.engine.fleet.supervisor import Supervisor, Timing
 from cuzkd.engine.process import environment
-from cuzkd.engine.supervisor import Supervisor, Timing
 from cuzkd.engine.wire import prover_pb2 as wire
 
 PATIENCE_S = 60.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from engine.prover_fakes import CURVE, InProcess, R, ScriptedBackend, square_circuit, write_square
 
-from cuzkd.engine import synthesis
+from cuzkd.engine.prover import synthesis
 from cuzkd.formats import wtns
 
 

@@ -14,7 +14,7 @@ from cuzkd.engine.job import (
     Stage,
     Ticket,
 )
-from cuzkd.engine.table import MOST_AT_ONCE, JobTable
+from cuzkd.engine.jobs.table import MOST_AT_ONCE, JobTable
 from cuzkd.errors import NotFound
 
 PLENTY = 1 << 30

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from cuzkd.engine.turns import Turns
+from cuzkd.engine.payloads.turns import Turns
 
 
 def on_a_loop(test):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cuzkd.engine import unprovable
-from cuzkd.engine.journal_rows import Unprovable
-from cuzkd.engine.unprovable import UnprovableContents
+from cuzkd.engine.jobs import unprovable
+from cuzkd.engine.jobs.unprovable import UnprovableContents
+from cuzkd.engine.journal.rows import Unprovable
 from cuzkd.errors import InvalidWitness, UnsatisfiedWitness
 
 

@@ -33,7 +33,7 @@ from service.servers import wait_until
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.jobs import JobState
+from cuzkd.engine.job import JobState
 from cuzkd.formats import snarkjs, wtns
 from cuzkd.groth16 import setup
 from cuzkd.service.interceptors import CODE_KEY

@@ -13,8 +13,9 @@ import os
 import sys
 from pathlib import Path
 
-from cuzkd.engine import process, prover
-from cuzkd.engine.synthesis import Synthesis
+from cuzkd.engine import process
+from cuzkd.engine.prover import main as prover
+from cuzkd.engine.prover.synthesis import Synthesis
 from cuzkd.errors import Unavailable
 
 

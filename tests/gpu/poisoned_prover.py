@@ -7,7 +7,7 @@ kernel that traps. From then on every call of this process fails, as after an il
 from pathlib import Path
 
 from cuzkd.backend import cuda
-from cuzkd.engine import prover
+from cuzkd.engine.prover import main as prover
 
 WILD = r'extern "C" __global__ void wild() { __trap(); }'
 

@@ -15,9 +15,9 @@ from engine.front import running
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
+from cuzkd.engine.fleet.supervisor import COMMAND, Timing
 from cuzkd.engine.job import JobRequest, JobState, Stage, WitnessBytes
 from cuzkd.engine.stats import PartitionStage, ProverState, Quarantined
-from cuzkd.engine.supervisor import COMMAND, Timing
 from cuzkd.formats import proof_bytes, wtns
 from cuzkd.groth16 import setup, verifier
 

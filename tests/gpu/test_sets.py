@@ -9,8 +9,8 @@ from engine.prover_fakes import InProcess
 from cuzkd.backend import cpu
 from cuzkd.circuits import builtin
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.prover import Groth16, upstream_for
-from cuzkd.engine.residency import constraint_bytes
+from cuzkd.engine.prover.main import Groth16, upstream_for
+from cuzkd.engine.prover.residency import constraint_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.formats import proof_bytes, wtns
 from cuzkd.groth16 import setup, verifier

@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from cuzkd.backend.protocol import Backend, Vram
 from cuzkd.engine import faults as fault_plans
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.device import DeviceMutex, on_device
-from cuzkd.engine.finaliser import Finaliser, Groth16
-from cuzkd.engine.gpu_scheduler import GpuScheduler, Sets, Surroundings
-from cuzkd.engine.grants import RemoteGrants, Slabs
-from cuzkd.engine.partition import Line, Partition
-from cuzkd.engine.report import Failure, Reporter, failure
-from cuzkd.engine.residency import Openable, Residency, ResidentKey
-from cuzkd.engine.synthesis import Host, Synthesis
-from cuzkd.engine.transfer import Transfer, ZeroCopy
+from cuzkd.engine.prover.device import DeviceMutex, on_device
+from cuzkd.engine.prover.finaliser import Finaliser, Groth16
+from cuzkd.engine.prover.gpu_scheduler import GpuScheduler, Sets, Surroundings
+from cuzkd.engine.prover.grants import RemoteGrants, Slabs
+from cuzkd.engine.prover.partition import Line, Partition
+from cuzkd.engine.prover.report import Failure, Reporter, failure
+from cuzkd.engine.prover.residency import Openable, Residency, ResidentKey
+from cuzkd.engine.prover.synthesis import Host, Synthesis
+from cuzkd.engine.prover.transfer import Transfer, ZeroCopy
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, Exhausted, InvalidKey
 from cuzkd.memory.hints import CapacityHints

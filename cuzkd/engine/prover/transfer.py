@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from cuzkd.backend.protocol import Backend
-from cuzkd.engine.device import on_device
-from cuzkd.engine.partition import Partition, Vectors
+from cuzkd.engine.prover.device import on_device
+from cuzkd.engine.prover.partition import Partition, Vectors
 
 
 class Transfer(Protocol):

@@ -1,4 +1,4 @@
-"""The intake process: input JSON to witness files. `python -m cuzkd.engine.intake_process --fd N`.
+"""The intake process: input JSON to witness files. `python -m cuzkd.engine.payloads.intake_process --fd N`.
 
 Problem. Inputs come from anybody, calculators from circuits' authors: both are parsed and run, and both may be made
 to eat memory and time, or to break what runs them. The front must not feel any of it. Design. A process of its own
@@ -122,7 +122,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def main() -> None:
-    process.main("cuzkd.engine.intake_process", serve)
+    process.main("cuzkd.engine.payloads.intake_process", serve)
 
 
 if __name__ == "__main__":

@@ -22,16 +22,16 @@ from typing import Protocol
 
 import structlog
 
-from cuzkd.engine import said
-from cuzkd.engine.budget_desk import BudgetDesk
-from cuzkd.engine.health import Death, Health, HealthView
+from cuzkd.engine.fleet import said
+from cuzkd.engine.fleet.budget_desk import BudgetDesk
+from cuzkd.engine.fleet.health import Death, Health, HealthView
+from cuzkd.engine.fleet.keys import Keys
+from cuzkd.engine.fleet.patience import Patience
+from cuzkd.engine.fleet.supervisor import Supervisor
+from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Stage, Ticket
-from cuzkd.engine.keys import Keys
-from cuzkd.engine.patience import Patience
-from cuzkd.engine.scheduler import Held, ProverView
+from cuzkd.engine.scheduling.scheduler import Held, ProverView
 from cuzkd.engine.stats import CircuitLoaded, Event, LaunchSet, ProverState
-from cuzkd.engine.supervisor import Supervisor
-from cuzkd.engine.ward import Ward
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, DeviceFault, Unavailable, from_code
 

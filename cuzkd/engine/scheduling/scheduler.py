@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cuzkd.engine.job import Priority, Stage, Ticket
-from cuzkd.engine.queue import GROUPED
+from cuzkd.engine.scheduling.queue import GROUPED
 
 BEFORE_DEVICE = (Stage.OFFERED, Stage.SYNTHESISING, Stage.READY)
 IN_LINE = (Stage.OFFERED, Stage.READY)

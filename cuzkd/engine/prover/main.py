@@ -1,4 +1,4 @@
-"""The prover process: one device, replaceable at any time. `python -m cuzkd.engine.prover --fd N`.
+"""The prover process: one device, replaceable at any time. `python -m cuzkd.engine.prover.main --fd N`.
 
 Started by the supervisor with one end of a socketpair as file descriptor N; never forked from a process
 with threads. It speaks proto/cuzkd/prover/v1/prover.proto and nothing else, holds no durable state, and
@@ -25,11 +25,11 @@ from cuzkd.backend.protocol import Backend, MsmSums
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
 from cuzkd.engine import faults, process
-from cuzkd.engine.canary import Canary
 from cuzkd.engine.channel import Channel
-from cuzkd.engine.report import Reporter
+from cuzkd.engine.prover.canary import Canary
+from cuzkd.engine.prover.report import Reporter
+from cuzkd.engine.prover.workers import Parts, Workers
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.engine.workers import Parts, Workers
 from cuzkd.errors import CuzkdError, DeviceFault, Exhausted, InvalidInput, Unavailable
 from cuzkd.groth16 import prover as groth16_prover
 from cuzkd.groth16 import verifier as groth16_verifier
@@ -163,7 +163,7 @@ def waits(sock: socket.socket, pid: str) -> None:
 
 
 def main() -> None:
-    process.main("cuzkd.engine.prover", serve, waits=waits)
+    process.main("cuzkd.engine.prover.main", serve, waits=waits)
 
 
 if __name__ == "__main__":

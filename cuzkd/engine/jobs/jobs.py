@@ -25,14 +25,16 @@ from dataclasses import replace
 
 import structlog
 
-from cuzkd.engine.estimates import Estimates
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.fleet import Fleet
-from cuzkd.engine.intake import Intake
+from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionResult, Stage, Ticket
-from cuzkd.engine.journal import Journal
-from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.scheduler import Limits, decide, places
+from cuzkd.engine.jobs.table import JobTable
+from cuzkd.engine.jobs.unprovable import UnprovableContents
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.payloads.intake import Intake
+from cuzkd.engine.scheduling.estimates import Estimates
+from cuzkd.engine.scheduling.queue import PartitionQueue
+from cuzkd.engine.scheduling.scheduler import Limits, decide, places
 from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.stats import (
     Event,
@@ -42,8 +44,6 @@ from cuzkd.engine.stats import (
     PartitionStage,
     QueueDepths,
 )
-from cuzkd.engine.table import JobTable
-from cuzkd.engine.unprovable import UnprovableContents
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeadlineExceeded, DeviceFault, Unavailable
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cuzkd.backend.protocol import Backend, MsmSums
-from cuzkd.engine.device import on_device
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.partition import Partition
-from cuzkd.engine.report import Reporter
+from cuzkd.engine.prover.device import on_device
+from cuzkd.engine.prover.partition import Partition
+from cuzkd.engine.prover.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, InvalidKey, UnsatisfiedWitness
 from cuzkd.formats import proof_bytes

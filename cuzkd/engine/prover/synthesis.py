@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 from cuzkd.backend.protocol import U64, Backend, SparseMatrix
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.partition import Partition, Vectors
-from cuzkd.engine.report import Reporter
-from cuzkd.engine.residency import Residency
-from cuzkd.engine.transfer import Transfer
+from cuzkd.engine.prover.partition import Partition, Vectors
+from cuzkd.engine.prover.report import Reporter
+from cuzkd.engine.prover.residency import Residency
+from cuzkd.engine.prover.transfer import Transfer
 from cuzkd.errors import InvalidKey, InvalidWitness, UnsatisfiedWitness
 from cuzkd.formats import wtns
 from cuzkd.memory.pool import PinnedPool

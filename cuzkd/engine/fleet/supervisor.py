@@ -26,7 +26,7 @@ from typing import Protocol
 import structlog
 
 from cuzkd.engine.channel import AsyncChannel
-from cuzkd.engine.health import Death
+from cuzkd.engine.fleet.health import Death
 from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
 KILL_PATIENCE_S = 10.0  # for one that was killed; a driver may hold it for ever
-COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover")
+COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover.main")
 STOPPING = Death("the daemon is stopping", asked=True)
 
 

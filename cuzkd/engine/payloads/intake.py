@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 import structlog
 
 from cuzkd.circuits.manifest import Manifest
-from cuzkd.engine.calculators import Calculators
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import InputJson, Payload, ServerPath, SpoolFile, UploadRef, WitnessBytes
-from cuzkd.engine.journal import Journal
-from cuzkd.engine.journal_rows import Upload
-from cuzkd.engine.spool import Incoming, Spool
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.journal.rows import Upload
+from cuzkd.engine.payloads.calculators import Calculators
+from cuzkd.engine.payloads.spool import Incoming, Spool
+from cuzkd.engine.payloads.uploads import Uploads
 from cuzkd.engine.stats import Event, WitnessCalculated
-from cuzkd.engine.uploads import Uploads
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 from cuzkd.formats import wtns
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from cuzkd.engine import evidence
-from cuzkd.engine.health import Death, Health, HealthView, Quarantine, Returned
+from cuzkd.engine.fleet import evidence
+from cuzkd.engine.fleet.health import Death, Health, HealthView, Quarantine, Returned
 from cuzkd.engine.stats import DeviceReturned, Event, Quarantined, SelfTest
 from cuzkd.engine.wire import prover_pb2 as wire
 

@@ -25,8 +25,8 @@ from typing import Any, cast
 from cuzkd.backend.protocol import U64, Backend
 from cuzkd.circuits import builtin, prepared
 from cuzkd.circuits import manifest as manifests
-from cuzkd.engine.device import on_device
 from cuzkd.engine.faults import NoFaults
+from cuzkd.engine.prover.device import on_device
 from cuzkd.errors import CuzkdError, DeviceFault
 from cuzkd.groth16 import hosts, prover, setup
 from cuzkd.groth16.keys import ProvingKey

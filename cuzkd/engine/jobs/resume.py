@@ -13,8 +13,8 @@ import os
 from dataclasses import dataclass
 
 from cuzkd.engine.job import Job, PartitionRecord, Stage
-from cuzkd.engine.journal_rows import Remembered, Upload
-from cuzkd.engine.spool import Spool
+from cuzkd.engine.journal.rows import Remembered, Upload
+from cuzkd.engine.payloads.spool import Spool
 
 MAX_CRASHES = 5
 

@@ -28,10 +28,10 @@ from pathlib import Path
 
 import structlog
 
-from cuzkd.engine import journal_rows as rows
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import Job, PartitionResult, Ticket
-from cuzkd.engine.journal_rows import Remembered, Statements, Times, Unprovable, Upload
+from cuzkd.engine.journal import rows
+from cuzkd.engine.journal.rows import Remembered, Statements, Times, Unprovable, Upload
 from cuzkd.engine.stats import Event, JournalWrite
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 

@@ -24,8 +24,8 @@ import structlog
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.engine.channel import AsyncChannel
+from cuzkd.engine.payloads.turns import Turns
 from cuzkd.engine.process import describe_exit, reap, spawn
-from cuzkd.engine.turns import Turns
 from cuzkd.engine.wire import intake_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
 from cuzkd.memory.budget import Reservation
@@ -36,7 +36,7 @@ MEMORY_WAIT_S = 30.0  # in the budget's line, where others wait behind it
 
 Reserve = Callable[[int, str], Awaitable[Reservation]]  # BudgetDesk.reserve_async
 
-COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.intake_process")
+COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.payloads.intake_process")
 
 
 @dataclass(frozen=True)

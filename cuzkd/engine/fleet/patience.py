@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cuzkd.engine.estimates import Estimates
 from cuzkd.engine.job import Stage, Ticket
+from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.errors import CuzkdError
 
 LARGEST = 28  # logarithm of a domain: assumed of a circuit that cannot be looked at any more

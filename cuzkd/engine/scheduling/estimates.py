@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cuzkd.engine.job import Stage
-from cuzkd.engine.scheduler import Held, ProverView
+from cuzkd.engine.scheduling.scheduler import Held, ProverView
 
 # What of a partition's phases is work of its stage. Left out: what waits (queue_wait, gpu_wait), and what only the
 # first partition of a circuit pays (key_load).

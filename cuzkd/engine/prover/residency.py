@@ -25,9 +25,9 @@ from functools import partial
 from typing import Protocol
 
 from cuzkd.backend.protocol import Backend, LoadedKey, SparseMatrix
-from cuzkd.engine.device import DeviceMutex, on_device
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.report import Reporter
+from cuzkd.engine.prover.device import DeviceMutex, on_device
+from cuzkd.engine.prover.report import Reporter
 from cuzkd.errors import Cancelled, CuzkdError, DeviceFault, Exhausted, InvalidKey, NeverFits, from_code
 from cuzkd.groth16.keys import KeyHead
 from cuzkd.memory.budget import RECHECK_S, Grants, Reserved

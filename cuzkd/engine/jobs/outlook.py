@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
-from cuzkd.engine.estimates import Estimates, Forecast, forecast, queue_s
-from cuzkd.engine.fleet import Fleet
+from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.job import Job, JobView, Priority, Stage
-from cuzkd.engine.queue import PartitionQueue
-from cuzkd.engine.scheduler import ProverView
+from cuzkd.engine.scheduling.estimates import Estimates, Forecast, forecast, queue_s
+from cuzkd.engine.scheduling.queue import PartitionQueue
+from cuzkd.engine.scheduling.scheduler import ProverView
 
 REMEMBERED_S = 0.2
 

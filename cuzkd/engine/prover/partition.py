@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cuzkd.backend.protocol import U64, Run, Span, Upload, seconds_by_phase
-from cuzkd.engine.device import DeviceHold
-from cuzkd.engine.residency import ResidentKey
+from cuzkd.engine.prover.device import DeviceHold
+from cuzkd.engine.prover.residency import ResidentKey
 from cuzkd.errors import Cancelled
 from cuzkd.memory.lease import Lease
 

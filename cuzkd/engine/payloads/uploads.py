@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cuzkd.engine.job import SpoolFile
-from cuzkd.engine.journal_rows import Upload
+from cuzkd.engine.journal.rows import Upload
 from cuzkd.errors import Exhausted, NotFound
 
 

@@ -24,12 +24,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cuzkd.backend.protocol import Backend
-from cuzkd.engine.device import DeviceHold, DeviceMutex, on_device
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.partition import Line, Partition
-from cuzkd.engine.report import Reporter
-from cuzkd.engine.residency import ResidentKey
-from cuzkd.engine.transfer import Transfer
+from cuzkd.engine.prover.device import DeviceHold, DeviceMutex, on_device
+from cuzkd.engine.prover.partition import Line, Partition
+from cuzkd.engine.prover.report import Reporter
+from cuzkd.engine.prover.residency import ResidentKey
+from cuzkd.engine.prover.transfer import Transfer
 from cuzkd.errors import DeviceFault
 
 # Of a domain, as a logarithm. A set of proofs of 2^13 takes 0.6 of the time that they take one by one, of 2^20 0.9.

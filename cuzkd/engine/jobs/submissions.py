@@ -24,11 +24,11 @@ from dataclasses import replace
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine.faults import NoFaults
-from cuzkd.engine.intake import Gathered, Intake
 from cuzkd.engine.job import Job, JobRequest, JobState, PartitionRecord, Ticket
-from cuzkd.engine.jobs import Jobs
-from cuzkd.engine.journal import Journal
-from cuzkd.engine.outlook import Outlook
+from cuzkd.engine.jobs.jobs import Jobs
+from cuzkd.engine.jobs.outlook import Outlook
+from cuzkd.engine.journal.journal import Journal
+from cuzkd.engine.payloads.intake import Gathered, Intake
 from cuzkd.engine.stats import Event, JobSubmitted, Refused
 from cuzkd.errors import BY_CODE, AlreadyExists, CuzkdError, Exhausted, InvalidInput
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from cuzkd.engine.journal_rows import MAX_UNPROVABLE, Unprovable
+from cuzkd.engine.journal.rows import MAX_UNPROVABLE, Unprovable
 from cuzkd.errors import InvalidWitness, UnsatisfiedWitness, from_code
 
 CODES = (InvalidWitness.code, UnsatisfiedWitness.code)

@@ -1,0 +1,1 @@
+"""Provers as the front sees them: processes, health, memory, what each holds."""

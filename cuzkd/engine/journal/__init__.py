@@ -1,0 +1,1 @@
+"""What was promised and what became of it, on the disk."""

@@ -1,0 +1,1 @@
+"""Payloads of jobs, from the wire to files of our own: spool, uploads, calculated witnesses."""

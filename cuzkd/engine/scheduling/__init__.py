@@ -1,0 +1,1 @@
+"""Who gets what and how long it takes: pure decisions over plain data."""
