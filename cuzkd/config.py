@@ -10,6 +10,7 @@ Life of data: read once at start; parts of it are passed to whom they concern, n
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -111,6 +112,27 @@ def paths(value: Any) -> tuple[Path, ...]:
     return found
 
 
+def devices(value: Any) -> tuple[str, ...]:
+    """UUIDs of GPUs or their beginnings, none of which may be the beginning of another; "first" gives none, "all" stays
+    as it is.
+    """
+    if value in ("first", "all"):
+        return () if value == "first" else ("all",)
+    if not isinstance(value, list) or not value:
+        raise ValueError(
+            f'expected "first", "all" or a list of UUIDs as nvidia-smi -L shows them, got {value!r}'
+        )
+    for entry in value:
+        if not re.fullmatch(r"(GPU|MIG)-[0-9a-f-]{4,36}", text(entry)):
+            raise ValueError(
+                f'expected a UUID as nvidia-smi -L shows it, such as "GPU-4f5a1b2c", got {entry!r}'
+            )
+    for one, other in itertools.permutations(value, 2):
+        if one.startswith(other):
+            raise ValueError(f"{one!r} and {other!r} may be the same device")
+    return tuple(value)
+
+
 def setting(parse: Callable[[Any], Any], default: Any) -> Any:
     return field(default=default, metadata={"parse": parse})
 
@@ -134,7 +156,8 @@ class Security:
 @dataclass(frozen=True)
 class Proving:
     policy: str = setting(one_of(*POLICIES), "prefer")
-    threads: int = setting(count(0), 0)  # native threads; 0 = all cores that the process may use
+    devices: tuple[str, ...] = setting(devices, ())  # UUIDs, a prover for each; () = the first, ("all",)
+    threads: int = setting(count(0), 0)  # native threads of each prover; 0 = its share of the cores
     max_parallel_synthesis: int = setting(count(1), 1)
     ready_target: int = setting(count(1), 2)
     max_attempts: int = setting(count(1), 3)

@@ -59,6 +59,7 @@ def engine_settings(config: Config) -> EngineSettings:
     return EngineSettings(
         state_dir=config.daemon.state_dir,
         policy=config.proving.policy,
+        devices=config.proving.devices,
         threads=config.proving.threads,
         max_parallel_synthesis=config.proving.max_parallel_synthesis,
         ready_target=config.proving.ready_target,

@@ -39,6 +39,12 @@ def test_the_example_explains_every_setting():
         ("[memory]\nbudget = true", "memory.budget"),
         ("[memory]\nwipe = 'yes'", "memory.wipe: expected true or false"),
         ("[proving]\npolicy = 'gpu'", "expected one of prefer, require, cpu"),
+        ("[proving]\ndevices = 'GPU-4f5a1b2c'", 'expected "first", "all" or a list of UUIDs'),
+        ("[proving]\ndevices = []", "proving.devices: expected"),
+        ("[proving]\ndevices = ['0', '1']", "expected a UUID as nvidia-smi -L shows it"),
+        ("[proving]\ndevices = ['GPU-4f5a,GPU-77aa']", "expected a UUID"),
+        ("[proving]\ndevices = [0]", "expected text, got 0"),
+        ("[proving]\ndevices = ['GPU-4f5a', 'GPU-4f5a1b2c']", "may be the same device"),
         ("[proving]\nready_target = 0", "from 1 up"),
         ("[proving]\nready_target = 1.5", "proving.ready_target"),
         ("[daemon]\ndrain_s = '5 years'", "daemon.drain_s"),
@@ -52,6 +58,18 @@ def test_errors_name_file_and_key(tmp_path, text, says):
     with pytest.raises(InvalidInput) as caught:
         config.load(file)
     assert says in str(caught.value) and "my.toml" in str(caught.value)
+
+
+def test_devices():
+    def devices(value):
+        return config.parse({"proving": {"devices": value}}, "x").proving.devices
+
+    uuids = [
+        "GPU-4f5a1b2c-0000-1111-2222-333344445555",
+        "GPU-77aa",
+        "MIG-12345678-0000-1111-2222-333344445555",
+    ]
+    assert (devices("first"), devices("all"), devices(uuids)) == ((), ("all",), tuple(uuids))
 
 
 def test_a_missing_file_is_an_error(tmp_path):

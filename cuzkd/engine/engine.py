@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import structlog
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine import faults
+from cuzkd.engine.fleet import devices
 from cuzkd.engine.fleet.budget_desk import BudgetDesk, Limit, auto_limit
 from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.fleet.health import Health
@@ -46,7 +48,6 @@ from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.stats import Event, JobResumed, Stats
 from cuzkd.engine.status import EngineStatus, describe
 from cuzkd.engine.upkeep import Upkeep
-from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import Cancelled, CuzkdError, Exhausted, NeverFits, Unavailable
 from cuzkd.memory.budget import Reservation
 
@@ -98,7 +99,6 @@ class Engine:
             self._estimates, settings.least_stage_s, lambda name: registry.get(name).log_domain
         )
         self._fleet = Fleet(self._jobs, self._desk, self.publish, clock, patience)
-        self._fleet.add(self._supervisor("prover-0"), Health(settings.health_rules()))
         self._jobs.serve(self._fleet)
         self._outlook = Outlook(self._jobs.queue, self._fleet, self._estimates, clock)
         self._submissions = Submissions(
@@ -129,34 +129,31 @@ class Engine:
         self._stopped = False
         self._ticker: asyncio.Task[None] | None = None
 
-    def _supervisor(self, name: str) -> Supervisor:
+    def _add_provers(self, found: Sequence[str]) -> None:
+        """found: the device of each."""
+        share = max(len(os.sched_getaffinity(0)) // len(found), 1)
+        for number, device in enumerate(found):
+            supervisor = self._supervisor(f"prover-{number}", device, share)
+            self._fleet.add(supervisor, Health(self._settings.health_rules(), device))
+
+    def _supervisor(self, name: str, device: str, share: int) -> Supervisor:
+        """share: of the cores."""
         settings = self._settings
-        configure = wire.Configure(
-            state_dir=str(settings.state_dir.resolve()),
-            threads=settings.threads,
-            max_parallel_synthesis=settings.max_parallel_synthesis,
-            ready_target=settings.ready_target,
-            wipe=settings.wipe,
-            slab_bytes=settings.slab_bytes,
-            prewarm=settings.prewarm,
-            fault=settings.fault,
-            launch_set=settings.launch_set,
-            launch_wait_s=settings.launch_wait_s,
-        )
         return Supervisor(
             name,
-            configure,
+            lambda backend: settings.configure(backend, share),
             self._fleet,
             timing=settings.timing,
             cwd=str(settings.state_dir.resolve()),
             command=settings.command,
             lock=settings.state_dir.resolve() / "provers" / f"{name}.lock",
+            besides=devices.visible(device),
         )
 
     # -- life --
 
     async def start(self) -> None:
-        """Go on with what earlier runs have left, start the prover, accept work. Returns before the prover is ready.
+        """Go on with what earlier runs have left, start the provers, accept work. Returns before any is ready.
 
         Raises InvalidInput when the journal cannot be used, Exhausted when the disk is full.
         """
@@ -172,6 +169,7 @@ class Engine:
             ended_jobs=len(remembered.ended),
             clean=remembered.clean,
         )
+        self._add_provers(await devices.provers_for(self._settings.policy, self._settings.devices))
         self._fleet.start()
         self._closed = ""
         self._ticker = asyncio.get_running_loop().create_task(

@@ -20,6 +20,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 # What they may inherit. Everything else in our environment is none of their business.
 KEPT_NAMES = frozenset(
@@ -34,8 +35,15 @@ _UCRED = struct.Struct("3i")  # pid, uid, gid
 # -- in the front --
 
 
-async def spawn(command: Sequence[str], theirs: socket.socket, cwd: str | Path) -> asyncio.subprocess.Process:
-    """Start one. theirs: its end of the socketpair, which it inherits. Raises OSError."""
+async def spawn(
+    command: Sequence[str],
+    theirs: socket.socket,
+    cwd: str | Path,
+    besides: Mapping[str, str] = MappingProxyType({}),
+) -> asyncio.subprocess.Process:
+    """Start one. theirs: its end of the socketpair, which it inherits. besides: of its environment, what is not ours or
+    instead of ours. Raises OSError.
+    """
     return await asyncio.create_subprocess_exec(
         *command,
         "--fd",
@@ -43,7 +51,7 @@ async def spawn(command: Sequence[str], theirs: socket.socket, cwd: str | Path) 
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),
-        env=environment(os.environ),
+        env={**environment(os.environ), **besides},
         cwd=cwd,
         start_new_session=True,  # a Ctrl-C at our terminal is ours to handle
     )
@@ -71,6 +79,16 @@ async def reap(
             os.kill(process.pid, signal.SIGKILL)
     await asyncio.wait([exited], timeout=killed_s)
     return exited.result() if exited.done() else None
+
+
+def forget_locks(folder: Path, pid: int) -> None:
+    """Have nobody wait for the locks (lock_for_life) that a process holds which cannot be ended and does nothing any
+    more.
+    """
+    for path in folder.glob("*.lock"):
+        with contextlib.suppress(OSError):
+            if path.read_text("ascii", "replace").strip() == str(pid):
+                path.unlink()
 
 
 def describe_exit(status: int) -> str:

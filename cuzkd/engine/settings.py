@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cuzkd.engine.fleet.health import Rules
+from cuzkd.engine.fleet.health import HOSTS, Rules
 from cuzkd.engine.fleet.supervisor import COMMAND, Timing
 from cuzkd.engine.payloads.calculators import IntakeSettings
+from cuzkd.engine.wire import prover_pb2 as wire
 
 HOUR_S = 3600.0
 
@@ -22,10 +23,11 @@ class EngineSettings:
     may begin together, and how long one may wait for others. group: of one circuit in a row while others wait.
     least_stage_s: no partition is thought to hang before that. quarantine_after: failures in a row; quarantine_s: the
     first one, doubling up to longest_quarantine_s. max_result_bytes: of ended jobs.
-    threads: native threads of a prover, 0 = all cores. max_attempts: how often a partition is given to
-    provers. budget_bytes: host memory, 0 = auto. slab_bytes: of a prover's pool, 0 = learned. max_partitions:
-    that may wait; as many uploads may wait for jobs. result_expiry_s, max_results: how long, and how many,
-    ended jobs are kept. server_folders:
+    devices: UUIDs, or their beginnings, a prover for each; ("all",); or none, for the first device that is found.
+    threads: native threads of a prover, 0 = the cores, divided among the devices. max_attempts: how often a partition
+    is given to provers. budget_bytes: host memory, 0 = auto. slab_bytes: of a prover's pool, 0 = learned.
+    max_partitions: that may wait; as many uploads may wait for jobs. result_expiry_s, max_results: how long, and how
+    many, ended jobs are kept. server_folders:
     where clients may name files of this machine. eviction_min_idle_s: a key that nobody has used for so long
     gives way when memory is short. intake: where witnesses are calculated from inputs. fault, front_fault, command: of
     tests (engine/faults.py, in the prover and in the front; what is started as a prover).
@@ -33,6 +35,7 @@ class EngineSettings:
 
     state_dir: Path
     policy: str = "prefer"
+    devices: Sequence[str] = ()
     threads: int = 0
     max_parallel_synthesis: int = 1
     ready_target: int = 2
@@ -63,6 +66,24 @@ class EngineSettings:
     fault: str = ""
     front_fault: str = ""
     command: Sequence[str] = COMMAND
+
+    def configure(self, backend: str, share: int) -> wire.Configure:
+        """A prover's first message. share: its native threads beside the other devices' provers; one that works with
+        the processor works alone, and has all cores.
+        """
+        return wire.Configure(
+            backend=backend,
+            state_dir=str(self.state_dir.resolve()),
+            threads=self.threads or (0 if backend in HOSTS else share),
+            max_parallel_synthesis=self.max_parallel_synthesis,
+            ready_target=self.ready_target,
+            wipe=self.wipe,
+            slab_bytes=self.slab_bytes,
+            prewarm=self.prewarm,
+            fault=self.fault,
+            launch_set=self.launch_set,
+            launch_wait_s=self.launch_wait_s,
+        )
 
     def health_rules(self) -> Rules:
         """When a device is left alone, and for how long."""

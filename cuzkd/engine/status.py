@@ -164,7 +164,7 @@ def _prover(name: str, numbers: ProverNumbers, fleet: Fleet, now_s: float) -> Pr
         state=shown,
         pid=state.pid,
         backend=state.backend,
-        device=state.device,
+        device=state.device or health.device,
         device_name=state.device_name,
         vram_total_bytes=state.vram_total_bytes,
         vram_used_bytes=beat.vram_used_bytes if beat else 0,

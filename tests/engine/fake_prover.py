@@ -12,12 +12,14 @@ Payloads: text `action[:argument]`, per partition.
     keep:BYTES         the same, but dies with the memory in its first attempt
     twice              answers two times
 
-STATE/device: a device is there, for the backends "auto" and "cuda". Its text: `ok`; `broken` fails its self-test;
-`wrong` makes each proof twice; `faulty` fails each partition.
+STATE/device: a device is there, for the backends "auto" and "cuda"; STATE/device-UUID: for a process that is to see
+UUID. Its text: `ok`; `broken` fails its self-test; `wrong` makes each proof twice; `faulty` fails each partition;
+`slow` gets ready when it is not slow any more.
 
 Configure.fault: `mute` never gets ready; `waits` says so and does not listen;
 `refuse` sends Fatal; `silent` sends no second heartbeat;
-`garbage` sends a broken frame. What was begun is appended to STATE/begun, one line each.
+`garbage` sends a broken frame. What was begun is appended to STATE/begun, one line each; who was started, to
+STATE/started: UUID, backend, threads.
 """
 
 import argparse
@@ -25,12 +27,14 @@ import heapq
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.wire import prover_pb2 as wire
 
-GPU = "GPU-00000000-fake"
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+GPU = VISIBLE if VISIBLE.startswith("GPU-") else "GPU-00000000-fake"
 
 
 class FakeProver:
@@ -49,6 +53,8 @@ class FakeProver:
     def run(self):
         config = self.channel.receive().configure
         self.state_dir = Path(config.state_dir)
+        with open(self.state_dir / "started", "a") as file:
+            file.write(f"{GPU} {config.backend} {config.threads}\n")
         if config.fault == "mute":
             self.channel.receive()
             os._exit(3)
@@ -68,9 +74,12 @@ class FakeProver:
         os._exit(1)
 
     def open_device(self, backend):
-        file = self.state_dir / "device"
+        several = any(self.state_dir.glob("device-*"))
+        file = self.state_dir / (f"device-{VISIBLE}" if several else "device")
         if backend in ("auto", "cuda") and file.exists():
-            self.device = file.read_text()
+            while (text := file.read_text()) in ("", "slow"):  # "": it is being written
+                time.sleep(0.01)
+            self.device = text
         elif backend == "cuda":
             self.send(
                 fatal=wire.Fatal(error_code="unavailable", error_message="no CUDA device", stage="start")

@@ -28,12 +28,16 @@ class Told:
         self.name = name
         self.messages = []
         self.orders = []
+        self.hurried = False
 
     def send(self, message):
         self.messages.append(message)
 
     def replace(self, death):
         self.orders.append(death)
+
+    def hurry(self):
+        self.hurried = True
 
 
 class Here:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzkd.engine.fleet.health import BACKENDS, HOSTS, Death, Health, Quarantine, Returned, Rules
+from cuzkd.engine.fleet.standin import elect
 
 GPU = "GPU-1"
 RULES = Rules("prefer", 3, 60.0, 200.0, 0.5, 60.0)
@@ -269,3 +270,76 @@ def test_in_any_order_a_quarantine_is_kept_and_ends(steps, policy):
         assert health.pause_s(now_s) <= max(RULES.longest_pause_s, until_s - now_s)
         if ready and until_s and ready == "cpu":
             assert health.to_make_way(until_s)
+
+
+# -- several --
+
+
+def test_a_named_device_that_is_not_there_is_a_failure_and_never_quietly_the_processor():
+    health, absent = Health(RULES, GPU), Death("no CUDA device", "start", "unavailable")
+    for _ in range(2):
+        assert health.began(0.0) == "cuda"
+        assert health.died(0.0, absent) is None
+    health.began(0.0)
+    assert health.died(0.0, absent) == Quarantine(GPU, absent.cause, "start", 3, 60.0)
+    assert health.began(1.0) == "cpu" and Health(Rules("require"), GPU).began(0.0) == "cuda"
+
+
+def test_one_that_may_not_stand_in_waits():
+    health = quarantined(now_s=100.0)
+    health.may_stand_in(False)
+    assert health.pause_s(110.0) == 50.0 and health.useless(110.0)
+    health.may_stand_in(True)
+    assert health.pause_s(110.0) == 0.5 and not health.useless(110.0)
+    up(health, 110.0, "cpu")
+    assert not health.to_make_way(110.0)
+    health.may_stand_in(False)
+    assert health.to_make_way(110.0)
+    strict = quarantined("require")
+    strict.may_stand_in(True)
+    assert strict.pause_s(10.0) == 50.0
+
+
+def test_a_device_works_until_it_is_left_alone_and_again_when_it_has_passed():
+    health = quarantined()
+    assert not health.works() and health.left_alone(59.0) and not health.left_alone(60.0)
+    up(health, 1.0, "cpu")
+    assert not health.works() and health.left_alone(61.0), "until the one that stands in is gone"
+    health.died(61.0, Death("makes way", asked=True))
+    assert not health.left_alone(61.0)
+    health.began(61.0)
+    assert not health.works() and not health.left_alone(61.0), "on probation"
+    health.ready(62.0, "cuda", GPU)
+    assert health.works()
+
+
+def test_one_that_never_starts_does_not_work():
+    health = make()
+    for _ in range(3):
+        assert health.works()
+        health.began(0.0)
+        health.died(0.0, Death("exited with status 7"))
+    assert not health.works() and not health.left_alone(0.0)
+
+
+class Of:
+    """A ward as elect() sees it."""
+
+    def __init__(self, what):
+        self.works = lambda: what == "works"
+        self.left_alone = lambda: what == "alone"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "current", "latest", "elected"),
+    [
+        ("works", "alone", "alone", "b", "c", ""),
+        ("alone", "alone", "alone", "b", "c", "b"),
+        ("alone", "alone", "alone", "", "c", "c"),
+        ("probation", "alone", "alone", "a", "a", "b"),
+        ("probation", "probation", "probation", "a", "b", ""),
+        ("alone", "probation", "alone", "", "", "a"),
+    ],
+)
+def test_whose_processor_works(a, b, c, current, latest, elected):
+    assert elect({"a": Of(a), "b": Of(b), "c": Of(c)}, current, latest) == elected

@@ -176,3 +176,25 @@ def test_what_is_freed_is_overwritten():
         return int(done.stdout)
 
     assert left("keep") == 0 and left("control") > 900, "the C library leaves it there by itself"
+
+
+def test_locks_of_a_process_that_cannot_be_ended_are_forgotten(tmp_path):
+    mine, other = tmp_path / "GPU-1.lock", tmp_path / "prover-1.lock"
+    mine.write_text("4711\n")
+    other.write_text("47110\n")
+    process.forget_locks(tmp_path, 4711)
+    assert not mine.exists() and other.exists()
+
+
+def test_what_is_besides_ours_or_instead(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    code = "import os; open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+    async def body(**more):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            await (await process.spawn([sys.executable, "-c", code], theirs, tmp_path, **more)).wait()
+        return (tmp_path / "seen").read_text()
+
+    assert asyncio.run(body()) == "1,0"
+    assert asyncio.run(body(besides={"CUDA_VISIBLE_DEVICES": "GPU-1"})) == "GPU-1"

@@ -94,7 +94,7 @@ def run(tmp_path, body, fault="", command=FAKE, pause=None, **timing):
         ear = Ear()
         supervisor = Supervisor(
             "p",
-            wire.Configure(state_dir=str(tmp_path), fault=fault),
+            lambda backend: wire.Configure(state_dir=str(tmp_path), fault=fault, backend=backend),
             ear,
             timing=Timing(**{"handshake_s": PATIENCE_S, "shutdown_s": PATIENCE_S, **timing}),
             cwd=str(tmp_path),
@@ -205,7 +205,7 @@ def test_a_command_that_is_no_prover(tmp_path, command, cause):
         ear.pids.append(2**22 + 1)  # none of that number
         supervisor = Supervisor(
             "p",
-            wire.Configure(),
+            lambda backend: wire.Configure(backend=backend),
             ear,
             timing=Timing(),
             cwd=str(tmp_path),
@@ -316,3 +316,17 @@ def test_stopping_before_it_is_ready_does_not_wait_for_an_answer(tmp_path):
         await ear.wait("log")
 
     run(tmp_path, body, "waits", shutdown_s=2 * PATIENCE_S)
+
+
+def test_a_pause_can_be_cut_short(tmp_path):
+    async def for_ever(_):
+        await asyncio.Event().wait()
+
+    async def body(supervisor, ear):
+        await ear.wait("ready")
+        os.kill(ear.pids[0], signal.SIGKILL)
+        await ear.wait("died")
+        supervisor.hurry()
+        await ear.wait("ready", 2)
+
+    run(tmp_path, body, pause=for_ever)

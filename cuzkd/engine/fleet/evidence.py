@@ -16,7 +16,8 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 PATIENCE_S = 5.0  # all together
 FIELDS = (
@@ -40,6 +41,7 @@ FIELDS = (
 MAX_WORDS = 300  # characters of what it says when it fails
 _UNKNOWN_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 _NO_VALUE = re.compile(r"\[.*\]|N/A")
+T = TypeVar("T")
 
 
 def counters(device: str, patience_s: float = PATIENCE_S, command: str = "nvidia-smi") -> dict[str, str]:
@@ -52,7 +54,7 @@ def counters(device: str, patience_s: float = PATIENCE_S, command: str = "nvidia
     fields = list(FIELDS)
     while fields:
         try:
-            code, out = _ask(command, device, fields, end_s - time.monotonic())
+            code, out = ask(command, device, fields, end_s - time.monotonic())
         except OSError:
             return {}
         except subprocess.TimeoutExpired:
@@ -66,14 +68,14 @@ def counters(device: str, patience_s: float = PATIENCE_S, command: str = "nvidia
     return {}
 
 
-def gather(look: Callable[[], Mapping[str, str]]) -> asyncio.Future[Mapping[str, str]]:
+def gather(look: Callable[[], T]) -> asyncio.Future[T]:
     """look() in a thread that nobody need wait for, not even the end of this process: a process that is stuck in the
     driver cannot be killed.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Mapping[str, str]] = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
 
-    def done(found: Mapping[str, str]) -> None:
+    def done(found: T) -> None:
         if not future.done():
             future.set_result(found)
 
@@ -86,8 +88,8 @@ def gather(look: Callable[[], Mapping[str, str]]) -> asyncio.Future[Mapping[str,
     return future
 
 
-def _ask(command: str, device: str, fields: Sequence[str], left_s: float) -> tuple[int, str]:
-    """Its exit status, and what it says. Raises OSError, TimeoutExpired."""
+def ask(command: str, device: str, fields: Sequence[str], left_s: float) -> tuple[int, str]:
+    """nvidia-smi's exit status, and what it says of one device, or a line for each. Raises OSError, TimeoutExpired."""
     query = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     with subprocess.Popen(
         [*query, f"--id={device}"] if device else query,

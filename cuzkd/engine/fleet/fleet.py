@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,15 +26,16 @@ import structlog
 from cuzkd.engine.fleet import said
 from cuzkd.engine.fleet.budget_desk import BudgetDesk
 from cuzkd.engine.fleet.health import Death, Health, HealthView
-from cuzkd.engine.fleet.keys import Keys
+from cuzkd.engine.fleet.keys import Keys, evict_everywhere, load_everywhere
 from cuzkd.engine.fleet.patience import Patience
+from cuzkd.engine.fleet.standin import elect
 from cuzkd.engine.fleet.supervisor import Supervisor
 from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Stage, Ticket
 from cuzkd.engine.scheduling.scheduler import Held, ProverView
 from cuzkd.engine.stats import CircuitLoaded, Event, LaunchSet, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import CuzkdError, DeviceFault, Unavailable, from_code
+from cuzkd.errors import CuzkdError, DeviceFault, Unavailable
 
 log = structlog.get_logger()
 
@@ -106,7 +108,7 @@ class Fleet:
         self._patience = patience
         self._provers: dict[str, _Prover] = {}
         self._offers = itertools.count(1)
-        self._last_use_s: dict[str, float] = {}  # circuit -> when a partition or a preload last needed it
+        self._stand_in = ""  # the prover whose processor may work, if any
 
     # -- for the engine --
 
@@ -124,22 +126,19 @@ class Fleet:
     def views(self) -> list[ProverView]:
         """Those that can be given work, and those that finish what they hold."""
         return [
-            self._view(name, prover, prover.ready.backend)
+            ProverView(
+                name,
+                prover.last_beat_s,
+                tuple(held.seen for held in prover.holds.values()),
+                prover.last_progress_s,
+                prover.circuit,
+                prover.streak,
+                prover.ready.backend,
+                closing=prover.ward.to_make_way(),
+            )
             for name, prover in self._provers.items()
             if prover.ready is not None and not prover.doubtful
         ]
-
-    def _view(self, name: str, prover: _Prover, backend: str) -> ProverView:
-        return ProverView(
-            name,
-            prover.last_beat_s,
-            tuple(held.seen for held in prover.holds.values()),
-            prover.last_progress_s,
-            prover.circuit,
-            prover.streak,
-            backend,
-            closing=prover.ward.to_make_way(),
-        )
 
     def _seen(self, prover: _Prover, ticket: Ticket, stage: Stage) -> Held:
         """It has entered a stage."""
@@ -158,8 +157,9 @@ class Fleet:
         """Why no prover can work now; "" when one can."""
         if any(prover.ready is not None for prover in self._provers.values()):
             return ""
-        causes = {cause for prover in self._provers.values() if (cause := prover.ward.trouble())}
-        return f"no prover is ready: {'; '.join(sorted(causes)) or 'starting'}"
+        causes = [(name, cause) for name, prover in self._provers.items() if (cause := prover.ward.trouble())]
+        said = [f"{name}: {cause}" if len(self._provers) > 1 else cause for name, cause in causes]
+        return f"no prover is ready: {'; '.join(said) or 'starting'}"
 
     def useless(self) -> bool:
         """No prover is ready, and none is likely to be soon: new work should go elsewhere."""
@@ -175,8 +175,18 @@ class Fleet:
 
     def tick(self) -> None:
         """What time alone brings about: a device whose quarantine is over is to be tried again."""
+        self._elect()
         for prover in self._provers.values():
             self._let_go(prover)
+
+    def _elect(self, latest: str = "") -> None:
+        """Say whose processor may work. latest: a prover that decides next, without being asked."""
+        wards = {name: prover.ward for name, prover in self._provers.items()}
+        before, self._stand_in = self._stand_in, elect(wards, self._stand_in, latest)
+        for name, ward in wards.items():
+            ward.may_stand_in(name == self._stand_in)
+        if self._stand_in not in ("", before, latest):
+            self._provers[self._stand_in].supervisor.hurry()  # it waits for the end of its quarantine
 
     def _let_go(self, prover: _Prover) -> None:
         if prover.ready is not None and prover.idle and prover.ward.to_make_way():
@@ -192,7 +202,7 @@ class Fleet:
         prover.holds[ticket.partition_id] = _Holding(ticket, self._seen(prover, ticket, Stage.OFFERED))
         prover.streak = prover.streak + 1 if ticket.circuit == prover.circuit else 1
         prover.circuit = ticket.circuit
-        self._last_use_s[ticket.circuit] = self._clock()
+        prover.keys.used_s[ticket.circuit] = self._clock()
         offer = wire.Offer(
             partition_id=ticket.partition_id,
             circuit=ticket.circuit,
@@ -243,36 +253,26 @@ class Fleet:
 
         Raises Unavailable when there is no prover, DeviceFault when it dies, and what loading raises.
         """
-        self._last_use_s[circuit] = self._clock()
-        lacking = [prover for prover in self._ready() if not prover.keys.has(circuit, digest)]
-        states = await asyncio.gather(*(prover.keys.load(circuit, digest) for prover in lacking))
-        for state in states:
-            if state.error_code:
-                raise from_code(state.error_code, state.error_message)
-        return max((state.load_s for state in states), default=None)
+        return await load_everywhere([p.keys for p in self._ready()], circuit, digest, self._clock())
 
     async def evict(self, circuit: str) -> int | None:
         """Have every prover let go of a key, and wait until partitions that use it have ended. Returns the bytes that
         were resident, None when none had it.
         """
-        holders = [prover.keys for prover in self._provers.values() if prover.keys.has(circuit)]
-        nbytes = sum(keys.nbytes(circuit) for keys in holders)
-        await asyncio.gather(*(keys.evict(circuit) for keys in holders))
-        return nbytes if holders else None
+        return await evict_everywhere((prover.keys for prover in self._provers.values()), circuit)
 
     def make_room(self, nbytes: int, min_idle_s: float) -> None:
-        """Memory is short by nbytes: shrink idle pinned memory, then evict idle keys, the longest idle
-        first.
-        """
+        """Memory is short by nbytes: shrink idle pinned memory, drop the key that is idle for longest in its prover."""
         for prover in self._provers.values():
             prover.supervisor.send(wire.ToProver(shrink_pool=wire.ShrinkPool(bytes=nbytes)))
-        now_s = self._clock()
-        loaded = {circuit for circuit, _ in self.loaded()}
-        idle = [circuit for circuit in loaded if now_s - self._last_use_s.get(circuit, 0.0) >= min_idle_s]
-        for circuit in sorted(idle, key=lambda circuit: self._last_use_s.get(circuit, 0.0)):
-            if self.users(circuit) == 0:
-                self.drop(circuit)
-                return  # the next one only if it is still needed then
+        found = [
+            (*idle, prover.keys)
+            for prover in self._provers.values()
+            if (idle := prover.keys.longest_idle({held.ticket.circuit for held in prover.holds.values()}))
+        ]
+        since_s, circuit, keys = min(found, key=lambda one: one[0], default=(math.inf, "", None))
+        if keys and self._clock() - since_s >= min_idle_s:
+            keys.drop(circuit)  # the next one only if it is still needed then
 
     def drop(self, circuit: str, digest: str = "") -> None:
         """Have provers let go of a circuit's key, or only of one with this digest. Partitions that use it finish."""
@@ -304,6 +304,7 @@ class Fleet:
         log.info("prover_ready", prover=name, pid=ready.pid, backend=ready.backend, device=ready.device_name)
         self._publish(said.ready_state(name, ready))
         prover.ward.ready(ready)
+        self._elect()
         self._owner.fleet_changed()
 
     def prover_said(self, name: str, message: wire.FromProver) -> None:
@@ -316,23 +317,22 @@ class Fleet:
             case "event":
                 self._event(name, prover, message.event)
             case "done":
-                if held := prover.holds.pop(message.done.partition_id, None):
-                    self._used(held.ticket)
+                if held := self._answered(prover, message.done.partition_id):
                     assert prover.ready is not None
                     prover.ward.proved(message.done.attempts_inside)
                     self._publish(LaunchSet(name, max(message.done.launch_set, 1)))
                     self._owner.partition_done(held.ticket, message.done, prover.ready)
                     self._owner.fleet_changed()
             case "failed":
-                if held := prover.holds.pop(message.failed.partition_id, None):
-                    self._used(held.ticket)
+                if held := self._answered(prover, message.failed.partition_id):
                     if message.failed.error_code == DeviceFault.code:
                         prover.doubtful = True
                         prover.supervisor.replace(_of_its_device(message.failed, prover.ready))
                     self._owner.partition_failed(held.ticket, message.failed)
                     self._owner.fleet_changed()
             case "grant_request":
-                self._desk.ask(name, message.grant_request, lambda grant: _grant(prover.supervisor, grant))
+                send = prover.supervisor.send
+                self._desk.ask(name, message.grant_request, lambda grant: send(wire.ToProver(grant=grant)))
             case "grant_return":
                 self._desk.give_back(name, message.grant_return.bytes)
             case "heartbeat":
@@ -350,11 +350,12 @@ class Fleet:
 
     def prover_died(self, name: str, death: Death) -> float:
         ward = self._provers[name].ward
-        pause_s = ward.died(death)
+        ward.died(death)
+        self._elect(latest=name)
         self._gone(name, "stopped" if death.asked else "dead", death.cause)
         if ward.useless() and (view := ward.view()).state == "quarantined":  # and nobody stands in
             self._publish(ProverState(name, view.state, device=view.device, cause=view.cause))
-        return pause_s
+        return ward.pause_s()
 
     def prover_stopped(self, name: str) -> None:
         self._provers[name].ward.stopped()
@@ -385,12 +386,11 @@ class Fleet:
         if held.stage is Stage.PROVING:  # the only step that frees a place
             self._owner.fleet_changed()
 
-    def _used(self, ticket: Ticket) -> None:
-        self._last_use_s[ticket.circuit] = self._clock()
-
-
-def _grant(supervisor: Supervisor, grant: wire.Grant) -> None:
-    supervisor.send(wire.ToProver(grant=grant))
+    def _answered(self, prover: _Prover, partition_id: str) -> _Holding | None:
+        held = prover.holds.pop(partition_id, None)
+        if held:
+            prover.keys.used_s[held.ticket.circuit] = self._clock()
+        return held
 
 
 def _of_its_device(failed: wire.PartitionFailed, ready: wire.Ready | None) -> Death:

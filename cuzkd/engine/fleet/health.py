@@ -13,10 +13,12 @@ tests it before it is ready. If it passes it has returned, otherwise the next qu
 
     policy     a healthy device     in quarantine
     prefer     auto                 cpu; when the time is over, that prover makes way
+               cuda, where named    the same, while no other device works and nobody else stands in (standin.py)
     require    cuda                 nobody; accepted jobs wait
     cpu        cpu                  (there is none: a processor that fails is only given longer pauses)
 
-Where policy is prefer and no device was ever seen, the processor works, and nothing is said of quarantine.
+Where policy is prefer and no device was named or ever seen, the processor works, and nothing is said of quarantine. A
+device that was named counts as seen: that it is not there is a failure.
 
 Life. One `Health` per prover, from the daemon's start to its end. A restart of the daemon forgets it: the first
 process tests the device anyway.
@@ -97,14 +99,17 @@ class HealthView:
 
 
 class Health:
-    """All times are of one clock, in seconds; the caller passes `now_s`."""
+    """All times are of one clock, in seconds; the caller passes `now_s`. device: UUID, where it must be this one."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, device: str = "") -> None:
         self._rules = rules
+        self._stands_in = rules.policy == "prefer"
+        backend = BACKENDS[rules.policy]
+        self._wanted = "cuda" if device and backend == "auto" else backend  # of a healthy device
         self._state = "starting"
         self._tries = False  # this process is to open a device
         self._backend = ""  # of this process, once it is ready
-        self._device = ""  # UUID of the last one seen; "" where there never was one
+        self._device = device  # UUID of the last one seen; "" where there never was one
         self._failures = 0
         self._cause = ""
         self._until_s: float | None = None  # None: not in quarantine, nor on probation
@@ -121,7 +126,7 @@ class Health:
         if self._down_since_s is None:
             self._down_since_s = now_s
         stands_in = self._rules.policy == "prefer" and self._shut_out(now_s)
-        backend = "cpu" if stands_in else BACKENDS[self._rules.policy]
+        backend = "cpu" if stands_in else self._wanted
         self._tries = backend not in HOSTS
         return backend
 
@@ -180,11 +185,15 @@ class Health:
     def stopped(self) -> None:
         self._state, self._backend = "stopped", ""
 
+    def may_stand_in(self, allowed: bool) -> None:
+        """Whether the processor may work while this device is left alone. Where policy is not prefer it never may."""
+        self._stands_in = allowed and self._rules.policy == "prefer"
+
     # -- what follows --
 
     def pause_s(self, now_s: float) -> float:
         """How long to wait before the next process."""
-        if self._rules.policy == "require" and self._until_s is not None and self._shut_out(now_s):
+        if not self._stands_in and self._until_s is not None and self._shut_out(now_s):
             return self._until_s - now_s
         if not self._fruitless:
             return 0.0
@@ -192,18 +201,29 @@ class Health:
         return min(doubled, self._rules.longest_pause_s)
 
     def to_make_way(self, now_s: float) -> bool:
-        """Whether this process is to end as soon as it holds nothing: for the device whose quarantine is over, or
-        because its own device has gone into one.
+        """Whether this process is to end as soon as it holds nothing: for the device whose quarantine is over, because
+        its own device has gone into one, or because it is not to stand in any more.
         """
         if self._state != "ready" or self._until_s is None:
             return False
-        return self._shut_out(now_s) != (self._backend in HOSTS)
+        if self._backend in HOSTS:
+            return not (self._shut_out(now_s) and self._stands_in)
+        return self._shut_out(now_s)
+
+    def works(self) -> bool:
+        """Its device is neither left alone nor on probation, and its process is there, or likely to be soon."""
+        return self._until_s is None and self._failed_starts < USELESS_AFTER
+
+    def left_alone(self, now_s: float) -> bool:
+        """Its device is in quarantine, or a process that stands in for it has not ended yet."""
+        stands_in = not self._tries and self._state in ("starting", "ready")
+        return self._shut_out(now_s) or (self._until_s is not None and stands_in)
 
     def useless(self, now_s: float) -> bool:
         """Nothing is ready, and nothing is likely to be soon: new work goes elsewhere."""
         if self._state == "ready":
             return False
-        waits = self._rules.policy == "require" and self._shut_out(now_s)
+        waits = not self._stands_in and self._shut_out(now_s)
         return waits or self._failed_starts >= USELESS_AFTER
 
     def hopeless(self, now_s: float) -> bool:

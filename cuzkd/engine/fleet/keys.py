@@ -3,17 +3,18 @@
 A key that the prover was told to drop counts as gone at once: nobody may rely on it any more. Whoever asks is answered
 by the prover's word about that circuit, or by its end.
 
-Life. ask -> message -> CircuitState -> answer. With the prover's process all of it is gone.
+Life. ask -> message -> CircuitState -> answer. With the prover's process all of it is gone. What concerns all provers
+alike is at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import CuzkdError
+from cuzkd.errors import CuzkdError, from_code
 
 Answers = Callable[[wire.CircuitState], bool]  # is this the answer that somebody waits for?
 Answer = asyncio.Future[wire.CircuitState]
@@ -26,10 +27,13 @@ class _Loaded:
 
 
 class Keys:
-    """send: a message to the prover, in order, lost when it is gone."""
+    """send: a message to the prover, in order, lost when it is gone. used_s: by circuit, when it was last needed
+    here, on the engine's clock; whoever needs it writes that down.
+    """
 
     def __init__(self, send: Callable[[wire.ToProver], None]) -> None:
         self._send = send
+        self.used_s: dict[str, float] = {}
         self._loaded: dict[str, _Loaded] = {}  # by circuit
         self._asked: dict[str, list[tuple[Answers, Answer]]] = {}
 
@@ -52,6 +56,11 @@ class Keys:
         """Of a key that is loaded, else 0."""
         held = self._loaded.get(circuit)
         return held.nbytes if held else 0
+
+    def longest_idle(self, but: Collection[str]) -> tuple[float, str] | None:
+        """Since when it has not been needed, and the circuit, of those whose keys are loaded. but: circuits in use."""
+        idle = [(self.used_s.get(circuit, 0.0), circuit) for circuit in self._loaded if circuit not in but]
+        return min(idle, default=None)
 
     def load(self, circuit: str, digest: str) -> Answer:
         """Ask for a key. The answer may be an error; it raises what `gone` is given."""
@@ -104,3 +113,25 @@ class Keys:
         self._asked.setdefault(circuit, []).append((answers, future))
         self._send(message)
         return future
+
+
+async def load_everywhere(provers: Sequence[Keys], circuit: str, digest: str, now_s: float) -> float | None:
+    """Have those load a key that lack it; seconds that it took, None when none did. Raises what loading raises."""
+    for keys in provers:
+        keys.used_s[circuit] = now_s
+    lacking = [keys for keys in provers if not keys.has(circuit, digest)]
+    states = await asyncio.gather(*(keys.load(circuit, digest) for keys in lacking))
+    for state in states:
+        if state.error_code:
+            raise from_code(state.error_code, state.error_message)
+    return max((state.load_s for state in states), default=None)
+
+
+async def evict_everywhere(provers: Iterable[Keys], circuit: str) -> int | None:
+    """Have all let go of a key, and wait until nothing uses it. Returns the bytes that were resident, None when none
+    had it.
+    """
+    holders = [keys for keys in provers if keys.has(circuit)]
+    nbytes = sum(keys.nbytes(circuit) for keys in holders)
+    await asyncio.gather(*(keys.evict(circuit) for keys in holders))
+    return nbytes if holders else None

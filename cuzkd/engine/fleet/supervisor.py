@@ -18,16 +18,17 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
 
 from cuzkd.engine.channel import AsyncChannel
 from cuzkd.engine.fleet.health import Death
-from cuzkd.engine.process import describe_exit, reap, spawn
+from cuzkd.engine.process import describe_exit, forget_locks, reap, spawn
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault
 
@@ -72,20 +73,22 @@ class Listener(Protocol):
 
 
 class Supervisor:
-    """Keeps one prover running. name: stable, over all its processes. command: gets `--fd N` appended. lock: the file
-    that each of its processes locks for life, if any.
+    """Keeps one prover running. name: stable, over all its processes. configure: the first message to a process, by the
+    backend that it is to open. command: gets `--fd N` appended. lock: the file that each of its processes locks for
+    life, if any. besides: of their environment.
     """
 
     def __init__(
         self,
         name: str,
-        configure: wire.Configure,
+        configure: Callable[[str], wire.Configure],
         listener: Listener,
         *,
         timing: Timing,
         cwd: str,
         command: Sequence[str] = COMMAND,
         lock: Path | None = None,
+        besides: Mapping[str, str] = MappingProxyType({}),
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
@@ -96,10 +99,12 @@ class Supervisor:
         self._cwd = cwd
         self._lock = lock
         self._command = command if lock is None else (*command, "--lock", str(lock))
+        self._besides = besides
         self._pause = pause
         self._channel: AsyncChannel[wire.FromProver] | None = None
         self._order: asyncio.Future[Death | None] | None = None  # an order to replace: its cause
         self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -114,6 +119,10 @@ class Supervisor:
         """Kill this process and start another."""
         if self._order is not None and not self._order.done():
             self._order.set_result(death)
+
+    def hurry(self) -> None:
+        """Start the next process now, if it waits for the end of a pause."""
+        self._hurry.set()
 
     async def stop(self) -> None:
         """Shutdown, a while to obey, then kill. Returns when the process is reaped. Idempotent, and may be
@@ -138,12 +147,13 @@ class Supervisor:
             death = await self._one_life()
             if self._stopping.is_set():
                 return
+            self._hurry.clear()
             try:
                 pause_s = self._listener.prover_died(self.name, death)
             except Exception:  # a bug of ours must not be the end of proving
                 log.exception("prover_death_mishandled", prover=self.name, cause=death.cause)
                 pause_s = self._timing.first_pause_s
-            await _either(self._pause(pause_s), self._stopping.wait())
+            await _either(self._pause(pause_s), self._hurry.wait(), self._stopping.wait())
 
     async def _one_life(self) -> Death:
         """Run one process until it is reaped; returns what it died of."""
@@ -175,7 +185,7 @@ class Supervisor:
         """A process, and our end of the socketpair. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
-            return await spawn(self._command, theirs, self._cwd), ours
+            return await spawn(self._command, theirs, self._cwd, self._besides), ours
         except BaseException:
             ours.close()
             raise
@@ -183,12 +193,13 @@ class Supervisor:
             theirs.close()
 
     def _stuck(self, pid: int, death: Death | None) -> Death:
-        """A process that is killed and does not go. Its successor need not wait for its lock: it computes nothing any
+        """A process that is killed and does not go. Its successor need not wait for its locks: it computes nothing any
         more, and nobody listens to it.
         """
         log.error("prover_cannot_be_reaped", prover=self.name, pid=pid)
         if self._lock is not None:
-            self._lock.unlink(missing_ok=True)
+            self._lock.unlink(missing_ok=True)  # it may not have come to writing its name there
+            forget_locks(self._lock.parent, pid)
         known = death or Death("closed its end")
         cause = (
             f"{known.cause}; killed, it is still there after {KILL_PATIENCE_S:g} s, held by a driver perhaps"
@@ -208,10 +219,7 @@ class Supervisor:
 
     async def _listen(self, channel: AsyncChannel[wire.FromProver], backend: str) -> Death | None:
         try:
-            configure = wire.Configure()
-            configure.CopyFrom(self._configure)
-            configure.backend = backend
-            channel.post(wire.ToProver(configure=configure))
+            channel.post(wire.ToProver(configure=self._configure(backend)))
             death = await self._shake_hands(channel)
             while self.ready and not death:
                 message = await channel.receive()

@@ -58,12 +58,10 @@ class Ward:
         if verdict := self._health.proved(self._clock(), attempts):
             self._quarantine(verdict)
 
-    def died(self, death: Death) -> float:
-        """Returns the seconds that the next process is to wait."""
+    def died(self, death: Death) -> None:
         if death.stage == SELFTEST:
             self._publish(SelfTest(self._prover, death.device, False, 0.0))
         verdict = self._health.died(self._clock(), death)
-        pause_s = self._health.pause_s(self._clock())
         if death.asked:
             log.info("prover_ended", prover=self._prover, cause=death.cause)
         else:
@@ -73,17 +71,28 @@ class Ward:
                 cause=death.cause,
                 stage=death.stage,
                 device=death.device,
-                pause_s=round(pause_s, 3),
             )
         if verdict:
             self._quarantine(verdict)
-        return pause_s
+
+    def pause_s(self) -> float:
+        """How long the next process is to wait."""
+        return self._health.pause_s(self._clock())
 
     def stopped(self) -> None:
         self._health.stopped()
 
     def view(self) -> HealthView:
         return self._health.view(self._clock())
+
+    def works(self) -> bool:
+        return self._health.works()
+
+    def left_alone(self) -> bool:
+        return self._health.left_alone(self._clock())
+
+    def may_stand_in(self, allowed: bool) -> None:
+        self._health.may_stand_in(allowed)
 
     def to_make_way(self) -> bool:
         return self._health.to_make_way(self._clock())

@@ -82,6 +82,8 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     with within(OPENING_S, reporter, "start"):
         choice = choose(config.backend or "auto")
     backend = choice.backend
+    if backend.name == "cuda":
+        lock_device(backend.device, Path(config.state_dir) / "provers", reporter)
     said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
     registry = Registry(config.state_dir)
@@ -106,6 +108,16 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
         selftest=canary.test,
         selftest_s=selftest_s,
         vram_total_bytes=getattr(backend, "vram_total_bytes", 0),
+    )
+
+
+def lock_device(device: str, folder: Path, reporter: Reporter) -> None:
+    """Wait until no other prover of this state directory uses it: one of another name may still be there, from before
+    the settings were changed.
+    """
+    process.lock_for_life(
+        folder / f"{device}.lock",
+        lambda pid: reporter.log("warning", "device_waits", {"device": device, "for_pid": pid}, {}),
     )
 
 
