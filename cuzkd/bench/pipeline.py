@@ -37,7 +37,7 @@ from cuzkd.errors import CuzkdError, InvalidInput, LeaseRevoked, from_code
 from cuzkd.formats import proof_bytes
 from cuzkd.groth16.keys import Proof
 from cuzkd.memory.hints import CapacityHints
-from cuzkd.memory.pool import PoolStats
+from cuzkd.memory.pool_stats import PoolStats
 from cuzkd.memory.upstream import Upstream
 
 PROVER = "bench"

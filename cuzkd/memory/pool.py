@@ -10,7 +10,8 @@ page-aligned range (best fit, coalesced on return). Requests are served strictly
 asked together are given together or not at all, so that two half-served requests cannot wait for each
 other. When nothing fits, a background thread makes one slab: first of the preferred size if the grant comes
 at once, otherwise idle slabs that are too small go back and exactly what is missing is asked for. Memory
-that held one owner's data is wiped before another owner gets it.
+that held one owner's data is wiped before another owner gets it; and soon after it came back, when nobody wants
+memory for a while (`wiper`). Whoever comes meanwhile waits for one piece at most, and no slab is made instead of it.
 
 Life of a lease. lease -> views and arrays (each keeps the lease's root buffer alive) -> release. Release
 takes the views back; if an array, or a slice of a view, is still alive, the range is quarantined until it
@@ -28,7 +29,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -37,32 +37,12 @@ from numpy.typing import NDArray
 from cuzkd.errors import Cancelled, CuzkdError, Exhausted, LeaseRevoked, NeverFits, Unavailable
 from cuzkd.memory.budget import RECHECK_S, Grants, Reserved
 from cuzkd.memory.lease import Lease
-from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, give_back
+from cuzkd.memory.pool_stats import PoolStats
+from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, carve_dirty, give_back
 from cuzkd.memory.upstream import Upstream, round_to_pages
+from cuzkd.memory.wiper import PIECE_BYTES, Wiper
 
-
-@dataclass(frozen=True)
-class PoolStats:
-    """Bytes are whole pages: slab_bytes = leased_bytes + free_bytes + quarantined_bytes, always.
-
-    free_bytes does not tell how large a lease would succeed at once: it may lie in several ranges.
-    slabs_made_on_job_path: slabs that were made because a lease was waiting, not ahead of time.
-    """
-
-    slab_bytes: int
-    leased_bytes: int
-    free_bytes: int
-    quarantined_bytes: int
-    slabs: int
-    slabs_made: int
-    slabs_made_on_job_path: int
-    peak_slab_bytes: int
-    peak_leased_bytes: int
-    waiting: int
-    prewarming: int  # prewarm calls that are neither fulfilled nor given up
-
-
-_size = attrgetter("nbytes")
+IDLE_S = 1.0  # so long after the last lease began or ended idle memory is wiped
 
 
 class _Waiter:
@@ -81,10 +61,18 @@ class PinnedPool:
     """See the module docstring. Thread-safe.
 
     slab_bytes: preferred size of a slab; 0 means that each is as large as the lease it is made for.
-    wipe: overwrite with zeros whatever another owner may have left in a range, before it is handed out.
+    wipe: overwrite with zeros whatever another owner may have left in a range, before it is handed out; and what
+    anybody has left, idle_s after the last lease began or ended.
     """
 
-    def __init__(self, upstream: Upstream, grants: Grants, slab_bytes: int = 0, wipe: bool = True) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        grants: Grants,
+        slab_bytes: int = 0,
+        wipe: bool = True,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self._upstream = upstream
         self._grants = grants
         self._slab_bytes = slab_bytes
@@ -92,6 +80,7 @@ class PinnedPool:
         lock = threading.Lock()  # guards everything below; never held during grants, making or wiping
         self._changed = threading.Condition(lock)
         self._work = threading.Condition(lock)  # the grower sleeps here, so that leases alone do not wake it
+        self._wiper = Wiper(lock, idle_s, take=self._take_dirty, clean=self._wiped, settled=self._all_clean)
         self._arenas: list[Arena] = []
         self._waiters: deque[_Waiter] = deque()
         self._prewarm: deque[tuple[int, int]] = deque()  # (bytes, how many slabs)
@@ -188,7 +177,10 @@ class PinnedPool:
                 self._quarantined += taken.nbytes
                 weakref.finalize(living, self._revived.append, (taken, owner)).atexit = False
             del living  # the error raised below must not keep it
+            self._wiper.stir()
             self._serve()
+            if self._wipe and not self._closed:
+                self._wiper.wake()
         if revoked:
             raise LeaseRevoked(
                 f"a lease of {taken.nbytes} bytes ended while a view of it is alive; "
@@ -209,6 +201,7 @@ class PinnedPool:
             waiter.ranges = ranges
             self._leased += sum(taken.nbytes for taken in ranges)
             self._peak_leased = max(self._peak_leased, self._leased)
+            self._wiper.stir()
             self._waiters.popleft()
         self._changed.notify_all()
 
@@ -256,7 +249,8 @@ class PinnedPool:
     def _grow_forever(self) -> None:
         while True:
             with self._changed:
-                while not (self._closed or self._waiters or self._prewarm):
+                # What is being wiped will be back before any slab could be made.
+                while not self._closed and (self._wiper.nbytes or not (self._waiters or self._prewarm)):
                     self._work.wait()
                 if self._closed:
                     return
@@ -339,6 +333,8 @@ class PinnedPool:
         freed = 0
         while freed < nbytes:
             with self._changed:
+                self._wiper.stir()
+                self._changed.wait_for(lambda: not self._wiper.nbytes)
                 idle = [arena for arena in self._arenas if arena.idle]
                 if not idle:
                     break
@@ -351,6 +347,23 @@ class PinnedPool:
             arena.close()
         return freed
 
+    # -- wiping, in the background --
+
+    def _take_dirty(self) -> Range | None:
+        """A piece for the wiper. Lock held."""
+        self._serve()  # perhaps something has left quarantine
+        return None if self._waiters else carve_dirty(self._arenas, PIECE_BYTES)
+
+    def _wiped(self, piece: Range) -> None:
+        """Lock held."""
+        give_back(piece, CLEAN)
+        self._work.notify()
+        self._serve()
+
+    def _all_clean(self) -> bool:
+        """Nothing is dirty, nor may come back so without a word. Lock held."""
+        return not self._quarantined and not any(arena.dirt for arena in self._arenas)
+
     def close(self) -> None:
         """End the pool: waiting requests get Unavailable. Raises LeaseRevoked when leases are still out."""
         with self._changed:
@@ -361,6 +374,7 @@ class PinnedPool:
             self._prewarm.clear()
             self._work.notify()
             self._serve()
+        self._wiper.close()
         self.trim(1 << 63)
         if (
             self._grower is not None
@@ -379,8 +393,10 @@ class PinnedPool:
             return PoolStats(
                 slab_bytes=slab_bytes,
                 leased_bytes=self._leased,
-                free_bytes=sum(arena.free_bytes for arena in self._arenas),
+                free_bytes=slab_bytes - self._leased - self._quarantined,
                 quarantined_bytes=self._quarantined,
+                dirty_bytes=self._wiper.nbytes
+                + sum(nbytes for arena in self._arenas for nbytes, _ in arena.dirt.values()),
                 slabs=len(self._arenas),
                 slabs_made=self._made,
                 slabs_made_on_job_path=self._made_on_job_path,

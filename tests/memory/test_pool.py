@@ -1,5 +1,6 @@
 """What the pool promises: exact accounting, order, isolation between owners, and no growth."""
 
+import ctypes
 import itertools
 import random
 import threading
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from cuzkd.errors import Cancelled, Exhausted, LeaseRevoked, NeverFits, Unavailable
+from cuzkd.memory import pool as memory_pool
+from cuzkd.memory import wiper
 from cuzkd.memory.budget import Budget
 from cuzkd.memory.pool import PinnedPool
+from cuzkd.memory.ranges import carve, give_back
 from cuzkd.memory.upstream import PAGE_BYTES, FailingUpstream, PagesUpstream
 
 MIB = 1 << 20
@@ -406,3 +410,118 @@ def _in_thread(work):
     future = executor.submit(work)
     executor.shutdown(wait=False)
     return lambda: future.result(20)
+
+
+def content(address, nbytes):
+    return ctypes.string_at(address, nbytes)
+
+
+def test_idle_memory_is_wiped_soon(made):
+    pool, _ = made(slab_bytes=4 * MIB, idle_s=0.01)
+    leases = pool.lease_all([MIB, 100], owner="one")
+    kept = pool.lease(MIB, owner="one")
+    for lease in (*leases, kept):
+        lease.array(np.uint8, lease.nbytes)[:] = 0xEE
+    places = [(lease.address, lease.nbytes) for lease in leases]
+    for lease in leases:
+        lease.release()
+    wait_until(lambda: pool.stats().dirty_bytes == 0)
+    assert all(content(*place) == bytes(place[1]) for place in places)
+    assert content(kept.address, MIB) == b"\xee" * MIB  # of what is leased nothing is touched
+    kept.release()
+    wait_until(lambda: pool.stats().dirty_bytes == 0)
+    assert pool.stats().slabs_made == 1
+    with pool.lease(4 * MIB, owner="two") as whole:
+        assert content(whole.address, 4 * MIB) == bytes(4 * MIB)
+
+
+def test_what_leaves_quarantine_is_wiped_too(made):
+    pool, _ = made(idle_s=0.01)
+    lease = pool.lease(MIB)
+    address, array = lease.address, lease.array(np.uint8, MIB)
+    array[:] = 0xEE
+    with pytest.raises(LeaseRevoked):
+        lease.release()
+    assert content(address, MIB) == b"\xee" * MIB
+    del array
+    wait_until(lambda: pool.stats().quarantined_bytes == pool.stats().dirty_bytes == 0)
+    assert content(address, MIB) == bytes(MIB)
+
+
+def test_without_wiping_nothing_is_touched(made):
+    pool, _ = made(idle_s=0.0, wipe=False)
+    lease = pool.lease(MIB)
+    address = lease.address
+    lease.array(np.uint8, MIB)[:] = 0xEE
+    lease.release()
+    assert pool._wiper._thread is None and content(address, MIB) == b"\xee" * MIB
+
+
+class Gate:
+    """ctypes.memset for the wiper, which waits at every piece until it is let through."""
+
+    def __init__(self, monkeypatch):
+        self.at, self.through = threading.Semaphore(0), threading.Semaphore(0)
+        self.pieces = []
+        monkeypatch.setattr(wiper.ctypes, "memset", self)
+
+    def __call__(self, address, value, nbytes):
+        if threading.current_thread().name == "pool-wiper":
+            self.pieces.append(nbytes)
+            self.at.release()
+            assert self.through.acquire(timeout=20)
+        ctypes.memmove(address, bytes([value]) * nbytes, nbytes)
+
+
+def test_who_comes_meanwhile_waits_for_one_piece_and_no_slab_is_made(made, monkeypatch):
+    monkeypatch.setattr(memory_pool, "PIECE_BYTES", MIB)
+    gate = Gate(monkeypatch)
+    pool, budget = made(slab_bytes=4 * MIB, idle_s=0.01)
+    pool.lease(4 * MIB, owner="one").release()
+    assert gate.at.acquire(timeout=20)
+    taken = _in_thread(lambda: pool.lease(4 * MIB, owner="two"))
+    wait_until(lambda: pool.stats().waiting == 1)
+    assert pool.stats().free_bytes == 4 * MIB == pool.stats().dirty_bytes
+    gate.through.release()
+    with taken() as lease:
+        assert content(lease.address, 4 * MIB) == bytes(4 * MIB)
+    assert gate.pieces == [MIB] and pool.stats().slabs_made == 1 and budget.used_bytes == 4 * MIB
+    gate.through.release(100)
+
+
+def test_who_trims_waits_for_one_piece(made, monkeypatch):
+    monkeypatch.setattr(memory_pool, "PIECE_BYTES", MIB)
+    gate = Gate(monkeypatch)
+    pool, budget = made(slab_bytes=4 * MIB, idle_s=0.2)
+    pool.lease(4 * MIB).release()
+    assert gate.at.acquire(timeout=20)
+    trimmed = _in_thread(lambda: pool.trim(1))
+    stirred = pool._wiper._stirred_s
+    wait_until(lambda: pool._wiper._stirred_s > stirred)
+    gate.through.release()
+    assert trimmed() == 4 * MIB and budget.used_bytes == 0 and gate.pieces == [MIB]
+
+
+def test_close_waits_for_the_piece(made, monkeypatch):
+    gate = Gate(monkeypatch)
+    pool, budget = made(idle_s=0.01)
+    pool.lease(MIB).release()
+    assert gate.at.acquire(timeout=20)
+    closed = _in_thread(pool.close)
+    wait_until(lambda: pool._closed)
+    assert budget.used_bytes == MIB  # under the wiper nothing is unmapped
+    gate.through.release()
+    closed()
+    assert budget.used_bytes == 0
+
+
+def test_while_somebody_waits_nothing_is_wiped(made):
+    pool, _ = made(limit=4 * MIB, slab_bytes=4 * MIB, idle_s=0.0)
+    held = pool.lease(2 * MIB)
+    waiting = _in_thread(lambda: pool.lease(4 * MIB))
+    wait_until(lambda: pool.stats().waiting == 1)
+    with pool._changed:
+        give_back(carve(pool._arenas, MIB), "one")
+        assert pool._take_dirty() is None
+    held.release()
+    waiting().release()
