@@ -495,8 +495,8 @@ def test_who_trims_waits_for_one_piece(made, monkeypatch):
     pool, budget = made(slab_bytes=4 * MIB, idle_s=0.2)
     pool.lease(4 * MIB).release()
     assert gate.at.acquire(timeout=20)
-    trimmed = _in_thread(lambda: pool.trim(1))
     stirred = pool._wiper._stirred_s
+    trimmed = _in_thread(lambda: pool.trim(1))
     wait_until(lambda: pool._wiper._stirred_s > stirred)
     gate.through.release()
     assert trimmed() == 4 * MIB and budget.used_bytes == 0 and gate.pieces == [MIB]
