@@ -31,7 +31,7 @@ FLOORS = [
 ]
 # Inside the engine, likewise; what is not in a folder is below or above all of them.
 STOREYS = [
-    ("faults", "job", "stats", "channel", "process", "wire"),
+    ("faults", "job", "ended", "stats", "channel", "process", "wire"),
     ("scheduling",),
     ("journal",),
     ("payloads",),

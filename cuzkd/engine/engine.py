@@ -26,6 +26,7 @@ import structlog
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
 from cuzkd.engine import faults
+from cuzkd.engine.ended import AnyJob, EndedJob
 from cuzkd.engine.fleet import devices
 from cuzkd.engine.fleet.budget_desk import BudgetDesk, Limit, auto_limit
 from cuzkd.engine.fleet.fleet import Fleet
@@ -181,10 +182,9 @@ class Engine:
         if found.lost_uploads:
             self._journal.forget_uploads(found.lost_uploads)
         self._jobs.unprovable.restore(remembered.unprovable)
-        for job in remembered.ended:
-            self._jobs.restore(job)
-        everything = [*remembered.ended, *remembered.running]
-        self._submissions.resume_after(max((job.last_sequence for job in everything), default=0))
+        for over in remembered.ended:
+            self._jobs.table.restore(over)
+        self._submissions.resume_after(remembered.last_sequence)
         for job, trouble in found.running:
             self._jobs.begin(job)
             if trouble:
@@ -277,10 +277,11 @@ class Engine:
         Unavailable when the daemon stops before the job has ended.
         """
         job = self._find(some_id, owner)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await job.ended.wait()
-        _require_ours(job)
+        if isinstance(job, Job):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await job.ended.wait()
+            _require_ours(job)
         return self._outlook.view(job)
 
     def view(self, some_id: str, owner: str = "") -> JobView:
@@ -292,6 +293,9 @@ class Engine:
         not. Raises as wait does.
         """
         job = self._find(some_id, owner)
+        if isinstance(job, EndedJob):
+            yield job.view()
+            return
         while True:
             changed = job.changed
             _require_ours(job)
@@ -306,6 +310,8 @@ class Engine:
         Raises NotFound, Unavailable.
         """
         job = self._find(some_id, owner)
+        if isinstance(job, EndedJob):
+            return False
         first = self._jobs.end(job, JobState.CANCELLED, Cancelled.code, "cancelled at a client's wish")
         await job.ended.wait()
         _require_ours(job)
@@ -355,7 +361,7 @@ class Engine:
 
     # -- inside --
 
-    def _find(self, some_id: str, owner: str) -> Job:
+    def _find(self, some_id: str, owner: str) -> AnyJob:
         self._require_started()
         return self._jobs.table.find(some_id, owner)
 

@@ -8,7 +8,7 @@ the engine's event loop: nobody else may touch it, everybody else sends events. 
 partitions; each is one witness and becomes one proof.
 
 Life. queued -> synthesising -> proving -> verifying -> done | failed | cancelled. The last three are ends: chosen
-once, recorded, then announced; a job leaves them only by expiring.
+once, recorded, then announced; what is kept of a job from then on is in `ended`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class PartitionRecord:
     result: PartitionResult | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class End:
     """How a job ends. state: done, failed or cancelled. code, message: why not done. at_s: when that was decided."""
 
@@ -248,6 +248,10 @@ class Job:
     def __post_init__(self) -> None:
         self.stages = Counter(record.stage for record in self.partitions)
         self.state = self._progress()
+
+    @property
+    def owner(self) -> str:
+        return self.request.owner
 
     @property
     def in_hand(self) -> list[PartitionRecord]:
@@ -322,10 +326,8 @@ class Job:
     def view(
         self, now_s: float, queue_position: int = 0, progress: float = 0.0, expected_s: float | None = None
     ) -> JobView:
-        end = self.end if self.state.ended else None
-        end_s = now_s if end is None else end.at_s
-        begun_s = end_s if self.first_begun_s is None else self.first_begun_s
-        done = self.state is JobState.DONE
+        """Of one that has not ended, as far as anybody has been told."""
+        begun_s = now_s if self.first_begun_s is None else self.first_begun_s
         return JobView(
             job_id=self.job_id,
             request_id=self.request.request_id,
@@ -334,13 +336,13 @@ class Job:
             state=self.state,
             partitions=len(self.partitions),
             partitions_done=self.stages[Stage.DONE],
-            results=tuple(record.result for record in self.partitions if record.result) if done else (),
-            error_code="" if end is None else end.code,
-            error_message="" if end is None else end.message,
+            results=(),
+            error_code="",
+            error_message="",
             queue_position=queue_position,
             queue_wait_s=begun_s - self.submitted_s,
-            total_s=end_s - self.submitted_s,
-            progress=1.0 if done else progress,
+            total_s=now_s - self.submitted_s,
+            progress=progress,
             expected_s=expected_s,
             stages=tuple((record.stage, record.ticket.attempt) for record in self.partitions),
         )

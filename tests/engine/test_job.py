@@ -2,6 +2,7 @@
 
 import pytest
 
+from cuzkd.engine.ended import EndedJob
 from cuzkd.engine.job import (
     PHASES,
     End,
@@ -59,7 +60,7 @@ def test_ends():
     assert [s for s in JobState if s.ended] == [JobState.DONE, JobState.FAILED, JobState.CANCELLED]
 
 
-def test_a_view_shows_results_only_of_a_job_that_is_done():
+def test_a_view_shows_results_only_of_a_job_that_has_ended():
     job = make(Stage.DONE, Stage.PROVING)
     job.partitions[0].result = PartitionResult(0, b"p", (), {}, "cpu", "cpu", 1, "d", 0)
     job.first_begun_s = 11.0
@@ -72,8 +73,10 @@ def test_a_view_shows_results_only_of_a_job_that_is_done():
     view = job.view(16.0)  # chosen, not announced: as before
     assert not view.state.ended and view.results == () and view.total_s == 6.0 and not job.ended.is_set()
     job.announce()
-    assert [r.proof for r in job.view(99.0).results] == [b"p", b"q"]
-    assert job.view(99.0).total_s == 5.0 and job.view(99.0).progress == 1.0
+    assert job.state is JobState.DONE and job.ended.is_set()
+    view = EndedJob.of(job).view()
+    assert [r.proof for r in view.results] == [b"p", b"q"]
+    assert (view.total_s, view.queue_wait_s, view.progress) == (5.0, 1.0, 1.0)
 
 
 def test_secrets_are_not_in_representations():

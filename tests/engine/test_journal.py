@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cuzkd.engine.ended import EndedJob
 from cuzkd.engine.faults import load
 from cuzkd.engine.job import (
     End,
@@ -128,10 +129,11 @@ def test_everything_comes_back(tmp_path):
     asyncio.run(body())
     found = remembered(tmp_path)
     assert [seen(job) for job in found.running] == [seen(first), seen(second)]
-    third.announce()
     (over,) = found.ended
-    assert seen(over) == seen(third) and over.ended.is_set() and over.end.message == "why"
-    view, before = over.view(0.0), third.view(0.0)
+    same = ("job_id", "owner", "request_id", "circuit", "priority", "content", "stages", "result_bytes")
+    assert all(getattr(over, name) == getattr(EndedJob.of(third), name) for name in same)
+    assert over.end.message == "why" and found.last_sequence == 6
+    view, before = over.view(), EndedJob.of(third).view()
     assert view.total_s == pytest.approx(before.total_s, abs=1e-3)
     assert view.queue_wait_s == pytest.approx(0.25, abs=1e-3)
     assert found.clean and stat.S_IMODE(os.stat(tmp_path / "journal.sqlite").st_mode) == 0o600

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cuzkd.engine.ended import EndedJob
 from cuzkd.engine.job import (
     End,
     Job,
@@ -23,7 +24,7 @@ PLENTY = 1 << 30
 def add(table, job_id, request_id="", ended_s=None, owner="", proof=b""):
     ticket = Ticket(f"{job_id}/0", job_id, 0, "c", "d", "/spool/x", Priority.NORMAL, 1)
     record = PartitionRecord(ticket, SpoolFile("/spool/x", 1, b""))
-    job = Job(job_id, JobRequest("c", (), request_id, owner=owner), b"", 0.0, [record])
+    job = Job(job_id, JobRequest("c", (), request_id, owner=owner), b"content", 0.0, [record])
     table.add(job)
     if ended_s is not None:
         record.result = PartitionResult(0, proof, (), {}, "cpu", "cpu", 1, "d", 0)
@@ -39,6 +40,20 @@ def test_ids():
     assert table.newest("") is None and len(table) == 2
     with pytest.raises(NotFound, match="unknown"):
         table.find("3")
+
+
+def test_of_what_has_ended_the_same_is_found_also_after_a_restart():
+    before, after = JobTable(10.0, 10, PLENTY), JobTable(10.0, 10, PLENTY)
+    job = add(before, "1", "r", ended_s=1.0, owner="a", proof=b"p")
+    after.restore(EndedJob.of(job))
+    for table in (before, after):
+        found = table.find("r", "a")
+        assert (
+            found is table.find("1", "a") is table.newest("r", "a") and found.view().results[0].proof == b"p"
+        )
+        assert (found.content, found.end) == (b"content", job.end)
+        assert table.get("1") is None and not len(table) and table._bytes == job.result_bytes
+        assert table.expire(11.0) == ["1"] and table._bytes == 0
 
 
 def test_owners_do_not_meet():
@@ -103,7 +118,7 @@ def test_expired_ids_are_bounded():
     for n in range(1000):
         add(table, str(n), ended_s=float(n))
         table.expire(float(n))
-    assert len(table._expired) == 20 and not table._jobs
+    assert len(table._expired) == 20 and not table._ended and not table._newest
 
 
 def test_what_waits_and_what_provers_have():

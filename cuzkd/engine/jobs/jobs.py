@@ -103,11 +103,6 @@ class Jobs:
             self.end(job, JobState.DONE, "", "")
         self.fleet_changed()
 
-    def restore(self, job: Job) -> None:
-        """One that has ended before this run."""
-        self.table.add(job)
-        self.table.end(job)
-
     # -- what the fleet reports --
 
     def stage_reached(self, ticket: Ticket, stage: Stage, prover: str) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
+from cuzkd.engine.ended import AnyJob, EndedJob
 from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.job import Job, JobView, Priority, Stage
 from cuzkd.engine.scheduling.estimates import Estimates, Forecast, forecast, queue_s
@@ -33,11 +34,13 @@ class Outlook:
         self._clock = clock
         self._known: WeakKeyDictionary[Job, tuple[float, float, float | None]] = WeakKeyDictionary()
 
-    def view(self, job: Job) -> JobView:
+    def view(self, job: AnyJob) -> JobView:
         """The job as it is now."""
-        now_s = self._clock()
+        if isinstance(job, EndedJob):
+            return job.view()
         if job.state.ended:
-            return job.view(now_s)
+            return EndedJob.of(job).view()
+        now_s = self._clock()
         waits = job.first_waiting
         position = 0 if waits is None else self._queue.position(waits.ticket)
         at_s, share, end_s = self._known.get(job, (-math.inf, 0.0, None))

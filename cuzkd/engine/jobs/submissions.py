@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from cuzkd.circuits.manifest import Manifest
 from cuzkd.circuits.registry import Registry
+from cuzkd.engine.ended import AnyJob
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import Job, JobRequest, JobState, PartitionRecord, Ticket
 from cuzkd.engine.jobs.jobs import Jobs
@@ -75,7 +76,7 @@ class Submissions:
         """Places up to this one are taken by jobs of earlier runs."""
         self._sequences = itertools.count(sequence + 1)
 
-    async def submit(self, request: JobRequest, on_disk: Callable[[], None]) -> Job:
+    async def submit(self, request: JobRequest, on_disk: Callable[[], None]) -> AnyJob:
         """The job of this request. on_disk, errors: see Engine.submit."""
         try:
             async with self._turn(request):
@@ -89,7 +90,7 @@ class Submissions:
         while self._recording:
             await asyncio.wait(self._recording)
 
-    async def _submit(self, request: JobRequest, on_disk: Callable[[], None]) -> Job:
+    async def _submit(self, request: JobRequest, on_disk: Callable[[], None]) -> AnyJob:
         if not request.partitions:
             raise InvalidInput("partitions: expected at least 1, got 0")
         if len(request.request_id) > MAX_REQUEST_ID:
@@ -133,7 +134,7 @@ class Submissions:
         self._faults.at("accepted")
         return job
 
-    async def _require_same(self, request: JobRequest, manifest: Manifest, earlier: Job) -> None:
+    async def _require_same(self, request: JobRequest, manifest: Manifest, earlier: AnyJob) -> None:
         content = await self._intake.content(manifest, request.partitions, request.owner)
         if earlier.content != content:
             raise AlreadyExists(
@@ -206,7 +207,7 @@ class Submissions:
                 self._turns[key] = lock, users - 1
 
 
-def _stands(job: Job) -> bool:
+def _stands(job: AnyJob) -> bool:
     """Whether a repeated request is answered with this job. One that was cancelled, or failed for what another time
     may go well, is what a client repeats in order to have it done.
     """

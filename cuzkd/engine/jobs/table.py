@@ -3,10 +3,11 @@
 Problem. Results kept for ever are a leak; results dropped at once are lost when the client was away; and
 looking through all of them at every call makes a full daemon slow.
 Design. Dictionaries in the order of arrival and of ending, so that every step costs the same however many
-there are. An ended job stays for `expiry_s`, and only the newest `max_ended` stay, as far as their results have room
-in `max_bytes`; of those dropped the ids are remembered for a while longer, to answer "expired" instead of "unknown".
+there are. Of an ended job an `EndedJob` stays for `expiry_s`, and only the newest `max_ended` stay, as far as their
+results have room in `max_bytes`; of those dropped the ids are remembered for a while longer, to answer "expired"
+instead of "unknown".
 A job is there for its owner alone; ids of different owners never meet.
-Life of a job. add -> end (by Jobs) -> expire.
+Life of a job. add -> end (by Jobs) -> expire; or restore -> expire.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
+from cuzkd.engine.ended import AnyJob, EndedJob
 from cuzkd.engine.job import Job, Stage
 from cuzkd.errors import NotFound
 
@@ -29,31 +31,42 @@ class JobTable:
         self._max_ended = max_ended
         self._max_bytes = max_bytes
         self._bytes = 0  # of the ended ones
-        self._jobs: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
         self._keys: Counter[tuple[str, str]] = Counter()  # (circuit, digest) of running jobs
         self._waiting: Counter[str] = Counter()  # partitions of running jobs, by circuit
         self._in_hand: Counter[str] = Counter()
-        self._newest: dict[tuple[str, str], Job] = {}  # by owner and request_id
-        self._ended: OrderedDict[str, Job] = OrderedDict()  # oldest end first
+        self._newest: dict[tuple[str, str], str] = {}  # job_id by owner and request_id
+        self._ended: OrderedDict[str, EndedJob] = OrderedDict()  # oldest end first
         self._expired: OrderedDict[tuple[str, str], None] = OrderedDict()  # owner, job_id or request_id
 
     def add(self, job: Job) -> None:
-        self._jobs[job.job_id] = self._running[job.job_id] = job
+        self._running[job.job_id] = job
         self._keys[job.request.circuit, job.digest] += 1
         self._count(job, 1)
-        if job.request.request_id:
-            self._newest[job.request.owner, job.request.request_id] = job
+        self._name(job.request.owner, job.request.request_id, job.job_id)
 
     def end(self, job: Job) -> None:
         """The job has reached its end; it begins to age."""
-        self._ended[job.job_id] = self._running.pop(job.job_id)
-        self._bytes += job.result_bytes
+        del self._running[job.job_id]
+        self._keep(EndedJob.of(job))
         self._count(job, -1)
         key = job.request.circuit, job.digest
         self._keys[key] -= 1
         if not self._keys[key]:
             del self._keys[key]
+
+    def restore(self, job: EndedJob) -> None:
+        """One that has ended before this run; the oldest end comes first."""
+        self._name(job.owner, job.request_id, job.job_id)
+        self._keep(job)
+
+    def _name(self, owner: str, request_id: str, job_id: str) -> None:
+        if request_id:
+            self._newest[owner, request_id] = job_id
+
+    def _keep(self, job: EndedJob) -> None:
+        self._ended[job.job_id] = job
+        self._bytes += job.result_bytes
 
     def moved(self, circuit: str, before: Stage, after: Stage) -> None:
         """A partition of a running job is in another stage."""
@@ -83,19 +96,20 @@ class JobTable:
         """How many run."""
         return len(self._running)
 
-    def newest(self, request_id: str, owner: str = "") -> Job | None:
-        return self._newest.get((owner, request_id)) if request_id else None
+    def newest(self, request_id: str, owner: str = "") -> AnyJob | None:
+        job_id = self._newest.get((owner, request_id), "")
+        return self._running.get(job_id) or self._ended.get(job_id)
 
     def get(self, job_id: str) -> Job | None:
-        """By our id alone."""
-        return self._jobs.get(job_id)
+        """One that runs, by our id alone."""
+        return self._running.get(job_id)
 
-    def find(self, some_id: str, owner: str = "") -> Job:
+    def find(self, some_id: str, owner: str = "") -> AnyJob:
         """By job_id, or by request_id: then the newest job. Raises NotFound, "expired" or "unknown"; a job of somebody
         else is unknown.
         """
-        job = self._jobs.get(some_id)
-        if job is None or job.request.owner != owner:
+        job = self._running.get(some_id) or self._ended.get(some_id)
+        if job is None or job.owner != owner:
             job = self.newest(some_id, owner)
         if job is None:
             why = "has expired" if (owner, some_id) in self._expired else "is unknown"
@@ -107,7 +121,6 @@ class JobTable:
         dropped: list[str] = []
         while self._ended and len(dropped) < MOST_AT_ONCE:
             job = next(iter(self._ended.values()))
-            assert job.end is not None
             full = len(self._ended) > self._max_ended
             full = full or (self._bytes > self._max_bytes and len(self._ended) > 1)
             if not full and now_s - job.end.at_s < self._expiry_s:
@@ -116,12 +129,12 @@ class JobTable:
             dropped.append(job.job_id)
         return dropped
 
-    def _drop(self, job: Job) -> None:
-        del self._ended[job.job_id], self._jobs[job.job_id]
+    def _drop(self, job: EndedJob) -> None:
+        del self._ended[job.job_id]
         self._bytes -= job.result_bytes
-        owner, request_id = job.request.owner, job.request.request_id
+        owner, request_id = job.owner, job.request_id
         self._expired[owner, job.job_id] = None
-        if request_id and self._newest.get((owner, request_id)) is job:
+        if self._newest.get((owner, request_id)) == job.job_id:
             del self._newest[owner, request_id]
             self._expired[owner, request_id] = None
         while len(self._expired) > REMEMBERED * self._max_ended:

@@ -283,6 +283,7 @@ class Journal:
             if mode != "wal":
                 raise InvalidInput(f"journal {self.path}: this file system allows no write-ahead log")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA temp_store = MEMORY")  # else there are files outside our folder
             db.execute("PRAGMA journal_size_limit = 16777216")
             if version == 0:
                 _create(db)

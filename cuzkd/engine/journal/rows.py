@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuzkd.engine.ended import EndedJob
 from cuzkd.engine.job import (
     End,
     Job,
@@ -82,12 +83,13 @@ class Unprovable:
 
 @dataclass(frozen=True)
 class Remembered:
-    """Everything that earlier runs have left. running: in the order of arrival. ended: oldest end first; all of them
-    announced. clean: whether the last run closed the journal.
+    """Everything that earlier runs have left. running: in the order of arrival. ended: oldest end first. last_sequence:
+    the highest place of any of them. clean: whether the last run closed the journal.
     """
 
     running: tuple[Job, ...] = ()
-    ended: tuple[Job, ...] = ()
+    ended: tuple[EndedJob, ...] = ()
+    last_sequence: int = 0
     uploads: tuple[Upload, ...] = ()
     unprovable: tuple[Unprovable, ...] = ()
     clean: bool = True
@@ -233,9 +235,14 @@ def read(db: sqlite3.Connection, spool: Path, times: Times, clean: bool) -> Reme
     partitions: dict[str, list[sqlite3.Row]] = {}
     for row in db.execute("SELECT * FROM partition ORDER BY job_id, number"):
         partitions.setdefault(row["job_id"], []).append(row)
-    rows = db.execute("SELECT * FROM job ORDER BY sequence").fetchall()
-    jobs = [_job(row, partitions.get(row["job_id"], []), spool, times) for row in rows]
-    over = [(job.end.at_s, job) for job in jobs if job.end is not None]
+    running, ended, last_sequence = [], [], 0
+    for row in db.execute("SELECT * FROM job ORDER BY sequence"):
+        job = _job(row, partitions.pop(row["job_id"], []), spool, times)
+        last_sequence = max(last_sequence, job.last_sequence)
+        if job.end is None:
+            running.append(job)
+        else:
+            ended.append(EndedJob.of(job))
     uploads = [
         Upload(
             row["upload_id"],
@@ -251,8 +258,9 @@ def read(db: sqlite3.Connection, spool: Path, times: Times, clean: bool) -> Reme
         for row in db.execute("SELECT * FROM unprovable ORDER BY number")
     ]
     return Remembered(
-        running=tuple(job for job in jobs if job.end is None),
-        ended=tuple(job for _, job in sorted(over, key=lambda pair: pair[0])),
+        running=tuple(running),
+        ended=tuple(sorted(ended, key=lambda job: job.end.at_s)),
+        last_sequence=last_sequence,
         uploads=tuple(uploads),
         unprovable=tuple(unprovable),
         clean=clean,
@@ -272,7 +280,6 @@ def _job(row: sqlite3.Row, partitions: Sequence[sqlite3.Row], spool: Path, times
         job.first_begun_s = times.past(row["begun"])
     if row["state"] != RUNNING:
         job.end = End(JobState(row["state"]), row["code"], row["message"], times.past(row["ended"]))
-        job.announce()
     return job
 
 
