@@ -29,7 +29,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,19 +38,17 @@ from cuzkd.errors import Cancelled, CuzkdError, Exhausted, LeaseRevoked, NeverFi
 from cuzkd.memory.budget import RECHECK_S, Grants, Reserved
 from cuzkd.memory.lease import Lease
 from cuzkd.memory.pool_stats import PoolStats
-from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, carve_dirty, give_back
+from cuzkd.memory.ranges import CLEAN, Arena, Range, carve, carve_dirty, give_back, idle_one
 from cuzkd.memory.upstream import Upstream, round_to_pages
 from cuzkd.memory.wiper import PIECE_BYTES, Wiper
 
-IDLE_S = 1.0  # so long after the last lease began or ended idle memory is wiped
 
-
+@dataclass(eq=False)
 class _Waiter:
-    def __init__(self, sizes: Sequence[int], urgent: bool) -> None:
-        self.sizes = sizes
-        self.urgent = urgent
-        self.ranges: list[Range] | None = None
-        self.error: CuzkdError | None = None
+    sizes: Sequence[int]
+    urgent: bool
+    ranges: list[Range] | None = None
+    error: CuzkdError | None = None
 
     @property
     def answered(self) -> bool:
@@ -66,12 +64,7 @@ class PinnedPool:
     """
 
     def __init__(
-        self,
-        upstream: Upstream,
-        grants: Grants,
-        slab_bytes: int = 0,
-        wipe: bool = True,
-        idle_s: float = IDLE_S,
+        self, upstream: Upstream, grants: Grants, slab_bytes: int = 0, wipe: bool = True, idle_s: float = 1.0
     ) -> None:
         self._upstream = upstream
         self._grants = grants
@@ -335,13 +328,9 @@ class PinnedPool:
             with self._changed:
                 self._wiper.stir()
                 self._changed.wait_for(lambda: not self._wiper.nbytes)
-                idle = [arena for arena in self._arenas if arena.idle]
-                if not idle:
+                arena = idle_one(self._arenas, nbytes - freed)
+                if arena is None:
                     break
-                enough = [arena for arena in idle if arena.nbytes >= nbytes - freed]
-                arena = (
-                    min(enough, key=attrgetter("nbytes")) if enough else max(idle, key=attrgetter("nbytes"))
-                )
                 self._arenas.remove(arena)
             freed += arena.nbytes
             arena.close()
@@ -368,18 +357,15 @@ class PinnedPool:
         """End the pool: waiting requests get Unavailable. Raises LeaseRevoked when leases are still out."""
         with self._changed:
             self._closed = True
-            for waiter in self._waiters:
-                waiter.error = Unavailable("the memory pool is closed")
-            self._waiters.clear()
+            while self._waiters:
+                self._waiters.popleft().error = Unavailable("the memory pool is closed")
             self._prewarm.clear()
             self._work.notify()
             self._serve()
         self._wiper.close()
         self.trim(1 << 63)
-        if (
-            self._grower is not None
-        ):  # it may wait for a grant of bytes that others hold; then it ends with us
-            self._grower.join(timeout=1)
+        if self._grower is not None:
+            self._grower.join(timeout=1)  # it may wait for a grant of bytes that others hold
         self.trim(1 << 63)
         if self._arenas:
             raise LeaseRevoked(
@@ -395,8 +381,7 @@ class PinnedPool:
                 leased_bytes=self._leased,
                 free_bytes=slab_bytes - self._leased - self._quarantined,
                 quarantined_bytes=self._quarantined,
-                dirty_bytes=self._wiper.nbytes
-                + sum(nbytes for arena in self._arenas for nbytes, _ in arena.dirt.values()),
+                dirty_bytes=self._wiper.nbytes + sum(arena.dirty_bytes for arena in self._arenas),
                 slabs=len(self._arenas),
                 slabs_made=self._made,
                 slabs_made_on_job_path=self._made_on_job_path,

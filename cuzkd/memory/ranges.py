@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from cuzkd.memory.budget import Reserved
 from cuzkd.memory.upstream import Slab, round_to_pages
@@ -37,6 +38,10 @@ class Arena:
     @property
     def free_bytes(self) -> int:
         return sum(self.free.values())
+
+    @property
+    def dirty_bytes(self) -> int:
+        return sum(nbytes for nbytes, _ in self.dirt.values())
 
     @property
     def idle(self) -> bool:
@@ -111,6 +116,14 @@ def give_back(taken: Range, owner: str) -> None:
             offset, nbytes = start, nbytes + room
             break
     dirt[offset] = nbytes, owner
+
+
+def idle_one(arenas: list[Arena], nbytes: int) -> Arena | None:
+    """An arena that is idle: the smallest of nbytes and more, else the largest."""
+    idle = [arena for arena in arenas if arena.idle]
+    enough = [arena for arena in idle if arena.nbytes >= nbytes]
+    size = attrgetter("nbytes")
+    return min(enough, key=size) if enough else max(idle, key=size, default=None)
 
 
 def _take(arena: Arena, start: int, offset: int, nbytes: int) -> Range:
