@@ -29,6 +29,7 @@ from cuzkd.engine import faults
 from cuzkd.engine.ended import AnyJob, EndedJob
 from cuzkd.engine.fleet import devices
 from cuzkd.engine.fleet.budget_desk import BudgetDesk, Limit, auto_limit
+from cuzkd.engine.fleet.copies import Copies
 from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.fleet.health import Health
 from cuzkd.engine.fleet.patience import Patience
@@ -100,7 +101,7 @@ class Engine:
             self._estimates, settings.least_stage_s, lambda name: registry.get(name).log_domain
         )
         self._fleet = Fleet(self._jobs, self._desk, self.publish, clock, patience)
-        self._jobs.serve(self._fleet)
+        self._jobs.serve(self._fleet, Copies(self._desk.copies, registry.get))
         self._outlook = Outlook(self._jobs.queue, self._fleet, self._estimates, clock)
         self._submissions = Submissions(
             registry,

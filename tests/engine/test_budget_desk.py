@@ -9,14 +9,16 @@ import pytest
 from engine.front import manifest
 
 from cuzkd.circuits.manifest import SectionEntry
-from cuzkd.engine.fleet.budget_desk import BudgetDesk, auto_limit, need_bytes
+from cuzkd.engine.fleet.budget_desk import BudgetDesk, auto_limit, need_bytes, working_bytes
+from cuzkd.engine.fleet.copies import Copies
 from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.fleet.health import Health, Rules
 from cuzkd.engine.fleet.patience import Patience
 from cuzkd.engine.job import Priority, Ticket
 from cuzkd.engine.scheduling.estimates import Estimates
+from cuzkd.engine.scheduling.scheduler import ProverView
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import CuzkdError, NeverFits
+from cuzkd.errors import CuzkdError, NeverFits, NotFound
 
 GIB = 1 << 30
 
@@ -329,3 +331,40 @@ def test_a_shortage_shrinks_idle_pools_then_evicts_the_key_that_was_idle_longest
     assert wants(32, 4, 10) == [("shrink_pool", 10)]  # "busy" has not been idle for long enough
     assert happens(33, grant_return=wire.GrantReturn(bytes=20)) == [("grant", 0), ("grant", 0)]
     assert desk.budget.used_bytes == 100 and desk.held_bytes("p") == 100
+
+
+def test_how_many_provers_have_room_for_a_circuit():
+    circuit = replace(manifest(), key_bytes=10 * GIB, n_wires=1 << 25)  # a vector of a GiB
+    need, working = (ask(circuit, in_place=False) for ask in (need_bytes, working_bytes))
+    assert GIB < working <= need
+    for limit, copies in (
+        (need - 1, 1),
+        (need, 1),
+        (need + working - 1, 1),
+        (need + working, 2),
+        (need + 3 * working, 4),
+    ):
+        assert Desk(limit).copies(circuit, in_place=False) == copies
+
+
+def ticket_of(circuit):
+    return Ticket("a", "j", 0, circuit, f"d-{circuit}", "/x", Priority.LOW, 1)
+
+
+def test_circuits_of_which_few_copies_fit():
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        if name == "gone":
+            raise NotFound(name)
+        return name
+
+    copies = Copies(lambda name, in_place: {"large": 1, "small": 9}[name] + in_place, find)
+    waiting = [ticket_of(name) for name in ("large", "small", "gone", "large")]
+    devices = [ProverView(name, 0.0, backend="cuda") for name in "pqr"]
+    assert copies(waiting, devices[:1]) == {} and asked == []
+    for _ in range(2):
+        assert copies(waiting, devices) == {"large": 1}
+    assert asked == ["large", "small", "gone"]
+    assert copies(waiting, [ProverView(name, 0.0, backend="cpu") for name in "pqr"]) == {"large": 2}

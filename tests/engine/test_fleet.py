@@ -265,3 +265,108 @@ def test_a_return_is_told_after_its_quarantine_however_long_the_driver_takes():
         assert returned == DeviceReturned("p", GPU)
 
     asyncio.run(body())
+
+
+# -- several --
+
+
+class Both:
+    """A fleet of two with named devices."""
+
+    def __init__(self, **rules):
+        self.now_s = 0.0
+        self.events = []
+        self.told = {name: Told(name) for name in "pq"}
+        self.fleet = Fleet(
+            Mock(),
+            BudgetDesk(1 << 20, lambda nbytes: None),
+            self.events.append,
+            lambda: self.now_s,
+            Patience(Estimates(None), 100.0, lambda circuit: 3),
+        )
+        for name, told in self.told.items():
+            self.fleet.add(told, Health(Rules(quarantine_after=1, quarantine_s=60.0, **rules), f"GPU-{name}"))
+
+    def up(self, name, backend="cuda"):
+        begun = self.fleet.prover_begins(name)
+        self.fleet.prover_starting(name, 1)
+        self.fleet.prover_ready(name, wire.Ready(backend=backend, device=f"GPU-{name}"))
+        return begun
+
+    def says(self, name, **kind):
+        self.fleet.prover_said(name, wire.FromProver(**kind))
+
+    def fails(self, name):
+        """Returns the pause until its next process."""
+        return self.fleet.prover_died(
+            name, Death("an ECC error", "msm_h", "device_fault", f"GPU-{name}", suspect=True)
+        )
+
+
+def test_the_last_one_to_fail_stands_in_until_another_returns():
+    async def body():
+        here = Both()
+        assert here.up("p") == here.up("q") == "cuda"
+        assert here.fails("p") == 60.0, "it waits"
+        here.now_s = 1.0
+        assert here.fails("q") == 0.5 and here.fleet.prover_begins("q") == "cpu"
+        here.fleet.prover_starting("q", 2)
+        here.fleet.prover_ready("q", wire.Ready(backend="cpu", device="cpu"))
+        here.fleet.tick()
+        assert not here.told["p"].hurried and here.fleet.trouble() == ""
+        here.now_s = 60.0
+        assert here.up("p") == "cuda"
+        here.fleet.tick()
+        assert [order.asked for order in here.told["q"].orders] == [True]
+        assert here.fleet.prover_died("q", here.told["q"].orders[0]) == 1.0, "until its quarantine is over"
+        assert here.events[-1] == ProverState("q", "quarantined", device="GPU-q", cause="an ECC error")
+
+    asyncio.run(body())
+
+
+def test_while_one_is_tried_again_the_other_stands_in():
+    async def body():
+        here = Both()
+        here.up("p"), here.up("q")
+        here.fails("p")
+        here.now_s = 10.0
+        here.fails("q")
+        here.up("q", "cpu")
+        here.now_s = 60.0
+        assert here.fleet.prover_begins("p") == "cuda"
+        assert here.fails("p") == 120.0, "q does it"
+        here.now_s = 70.0
+        here.fleet.tick()
+        assert here.told["q"].orders and not here.told["p"].hurried, "not before q is gone"
+        here.fleet.prover_died("q", here.told["q"].orders[0])
+        assert here.told["p"].hurried and here.fleet.prover_begins("p") == "cpu"
+        assert here.fleet.prover_begins("q") == "cuda"
+
+    asyncio.run(body())
+
+
+def test_of_each_prover_the_key_that_is_idle_there_gives_way():
+    async def body():
+        here = Both()
+        here.up("p"), here.up("q")
+        loading = asyncio.create_task(here.fleet.preload("square", "d"))
+        await asyncio.sleep(0)
+        for name in "pq":
+            here.says(name, circuit=wire.CircuitState(circuit="square", loaded=True, digest="d", bytes=100))
+        await loading
+        here.now_s = 50.0
+        here.fleet.offer(Ticket("a", "j", 0, "square", "d", "/x", Priority.LOW, 1), "p")
+
+        def dropped():
+            return {
+                name: [m.drop.circuit for m in told.messages if m.HasField("drop")]
+                for name, told in here.told.items()
+            }
+
+        here.fleet.make_room(10, min_idle_s=60.0)
+        assert dropped() == {"p": [], "q": []}
+        here.fleet.make_room(10, min_idle_s=50.0)
+        assert dropped() == {"p": [], "q": ["square"]}, "in use in p"
+        assert {view.prover: view.keys for view in here.fleet.views()} == {"p": {"square"}, "q": set()}
+
+    asyncio.run(body())

@@ -236,3 +236,50 @@ def test_the_candidates_are_all_that_it_needs_to_see():
         provers, queue = chance(source, limits)
         candidates = queue.candidates({view.circuit for view in provers}, places(provers, limits))
         assert decide(0.0, candidates, provers, limits) == decide(0.0, list(queue), provers, limits)
+
+
+# -- where not every prover can have every key --
+
+
+def with_keys(name, *circuits, held=()):
+    return ProverView(name, 0.0, held, keys=frozenset(circuits))
+
+
+def offers_with(copies, waiting, *provers):
+    found = decide(0.0, waiting, provers, LIMITS, copies).offers
+    return [(o.ticket.sequence, o.prover) for o in found]
+
+
+def test_no_more_provers_than_there_is_room_for_its_key_are_given_a_circuit():
+    waiting = [ticket(n) for n in range(1, 9)]
+    p, q, r = (with_keys(name) for name in "pqr")
+    circuit = waiting[0].circuit
+    assert {prover for _, prover in offers_with({circuit: 1}, waiting, p, q, r)} == {"p"}
+    assert {prover for _, prover in offers_with({circuit: 2}, waiting, p, q, r)} == {"p", "q"}
+    assert {prover for _, prover in offers_with({}, waiting, p, q, r)} == {"p", "q", "r"}
+
+
+def test_those_that_have_the_key_come_first_and_one_that_ends_still_has_it():
+    waiting = [ticket(n) for n in range(1, 9)]
+    circuit = waiting[0].circuit
+    p, q = with_keys("p"), with_keys("q", circuit)
+    assert {prover for _, prover in offers_with({circuit: 1}, waiting, p, q)} == {"q"}
+    ending = ProverView("q", 0.0, closing=True, keys=frozenset({circuit}))
+    assert offers_with({circuit: 1}, waiting, p, ending) == []
+
+
+def test_others_go_on_behind_a_circuit_that_has_no_room():
+    waiting = [ticket(n, priority=HIGH) for n in range(1, 9)]
+    waiting += [ticket(n, circuit="other") for n in range(9, 12)]
+    circuit = waiting[0].circuit
+    given = offers_with({circuit: 1}, waiting, with_keys("p", circuit), with_keys("q"))
+    assert {n for n, prover in given if prover == "q"} == {9, 10, 11}
+    assert {n for n, prover in given if prover == "p"} == {1, 2, 3}
+
+
+def test_a_suspect_waits_for_one_that_may_have_its_key():
+    suspect = ticket(1, attempt=2)
+    busy = with_keys("p", suspect.circuit, held=(Held("x", Stage.PROVING, 0.0),))
+    waiting = [suspect, ticket(2, circuit="other")]
+    given = offers_with({suspect.circuit: 1}, waiting, busy, with_keys("q"))
+    assert given == [(2, "q")], "p is kept free, q goes on"

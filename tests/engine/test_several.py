@@ -8,7 +8,7 @@ from pathlib import Path
 from signal import SIGKILL
 
 import pytest
-from engine.front import job, running, settings
+from engine.front import FakeRegistry, job, manifest, running, settings
 from engine.test_quarantine import LONG, PATIENCE_S, SOON, backends, nothing_to_ask, proved, until
 
 from cuzkd.engine.fleet import devices
@@ -218,6 +218,22 @@ def test_keys_are_loaded_and_dropped_everywhere(tmp_path):
             assert circuit.resident_bytes == 200
             assert (await engine.evict("square")).freed_bytes == 200
             assert not engine._fleet.loaded()
+
+    asyncio.run(body())
+
+
+def test_where_only_one_copy_of_a_key_fits_only_one_proves_that_circuit(tmp_path):
+    large = manifest("large", n_wires=20_000)
+    registry = FakeRegistry(large, manifest())
+
+    async def body():
+        async with two(tmp_path, registry=registry) as engine:
+            assert engine._desk.copies(large, in_place=False) == 1
+            await both(engine)
+            view = await engine.submit(job(*["ok"] * 12, circuit="large"))
+            view = await engine.wait(view.job_id, PATIENCE_S)
+            assert len(places(view)) == 1
+            assert len(places(await proved(engine, *["ok"] * 12))) == 2
 
     asyncio.run(body())
 

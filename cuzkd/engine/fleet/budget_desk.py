@@ -104,11 +104,16 @@ def need_bytes(manifest: Manifest, in_place: bool) -> int:
     in_place: the backend works in host memory (the CPU's): the key and three domain-sized vectors are there
     at once. A device backend lets go of the key's points once they are uploaded, and takes vectors of n_rows.
     """
+    return max(manifest.key_bytes, working_bytes(manifest, in_place))
+
+
+def working_bytes(manifest: Manifest, in_place: bool) -> int:
+    """The least with which a prover that has loaded the key proves one partition after the other."""
     domain = 1 << manifest.log_domain
     rows, vectors = (domain, 3) if in_place else (manifest.n_rows, 2)
     leases = vectors * round_to_pages(rows * ELEMENT_BYTES) + round_to_pages(manifest.n_wires * ELEMENT_BYTES)
     stays = manifest.key_bytes if in_place else head_bytes(manifest)
-    return max(manifest.key_bytes, stays + leases)
+    return stays + leases
 
 
 @dataclass
@@ -136,6 +141,11 @@ class BudgetDesk:
                 f"circuit {manifest.name}: one partition needs at least {need} bytes of host memory, "
                 f"the whole budget is {self.budget.limit_bytes} bytes"
             )
+
+    def copies(self, manifest: Manifest, in_place: bool) -> int:
+        """How many provers can prove a circuit at once without waiting for each other's memory, at least one."""
+        left = self.budget.limit_bytes - need_bytes(manifest, in_place)
+        return 1 + max(left, 0) // working_bytes(manifest, in_place)
 
     def open(self, prover: str) -> None:
         """A new process speaks for this prover. Its predecessor's account must be closed."""

@@ -135,6 +135,7 @@ class Fleet:
                 prover.streak,
                 prover.ready.backend,
                 closing=prover.ward.to_make_way(),
+                keys=prover.keys.circuits | {held.ticket.circuit for held in prover.holds.values()},
             )
             for name, prover in self._provers.items()
             if prover.ready is not None and not prover.doubtful

@@ -43,6 +43,10 @@ class Keys:
         return {(circuit, held.digest) for circuit, held in self._loaded.items()}
 
     @property
+    def circuits(self) -> frozenset[str]:
+        return frozenset(self._loaded)
+
+    @property
     def awaited(self) -> bool:
         """Whether somebody waits for an answer."""
         return any(not future.done() for asked in self._asked.values() for _, future in asked)

@@ -26,6 +26,7 @@ from dataclasses import replace
 import structlog
 
 from cuzkd.engine.faults import NoFaults
+from cuzkd.engine.fleet.copies import Copies
 from cuzkd.engine.fleet.fleet import Fleet
 from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionResult, Stage, Ticket
 from cuzkd.engine.jobs.table import JobTable
@@ -84,10 +85,11 @@ class Jobs:
         self._draining = False
         self._closed = False  # what comes now is for the next run
         self._fleet: Fleet
+        self._copies: Copies
 
-    def serve(self, fleet: Fleet) -> None:
+    def serve(self, fleet: Fleet, copies: Copies) -> None:
         """Give work to this fleet, whose owner we are."""
-        self._fleet = fleet
+        self._fleet, self._copies = fleet, copies
 
     # -- beginnings --
 
@@ -288,7 +290,7 @@ class Jobs:
         waiting: Sequence[Ticket] = ()
         if not self._draining:
             waiting = self.queue.candidates({view.circuit for view in views}, places(views, self._limits))
-        decisions = decide(self._clock(), waiting, views, self._limits)
+        decisions = decide(self._clock(), waiting, views, self._limits, self._copies(waiting, views))
         for replacement in decisions.replacements:
             self._fleet.replace(replacement.prover, replacement.cause)
         for offer in decisions.offers:

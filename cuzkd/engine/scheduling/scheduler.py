@@ -14,6 +14,8 @@ Design. `decide` is a pure function of the queue's candidates, of what each prov
   nothing is offered beside it. If the prover dies again, the blame is certain. Until one is empty, one prover, that
   which holds least, is given nothing of the suspect's priority or below; the others go on. What is more urgent
   than the suspect goes before it, and waits only while it runs.
+- Where host memory has no room for a circuit's key in each prover, no more of them are given partitions of it than
+  there is room for: those that have the key, first. Else each would wait for memory that the others never give back.
 - A prover without heartbeats, or with a partition that has been in one stage for longer than that stage may last,
   is replaced. Partitions that wait in a prover wait for others: they are overdue when nothing at all goes on
   there.
@@ -23,9 +25,10 @@ Life of data. The engine builds the views, carries the decisions out, and asks a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 
 from cuzkd.engine.job import Priority, Stage, Ticket
 from cuzkd.engine.scheduling.queue import GROUPED
@@ -69,7 +72,7 @@ class Held:
 class ProverView:
     """A prover that is ready. last_beat_s: when it was last heard of. last_progress_s: when any of its partitions last
     got further. circuit, streak: of its latest offer, and how many of that circuit in a row. closing: it finishes what
-    it holds and is given nothing more.
+    it holds and is given nothing more. keys: circuits whose keys it has, or needs for what it holds.
     """
 
     prover: str
@@ -80,6 +83,7 @@ class ProverView:
     streak: int = 0
     backend: str = ""
     closing: bool = False
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -101,17 +105,22 @@ class Decisions:
 
 
 def decide(
-    now_s: float, waiting: Sequence[Ticket], provers: Sequence[ProverView], limits: Limits
+    now_s: float,
+    waiting: Sequence[Ticket],
+    provers: Sequence[ProverView],
+    limits: Limits,
+    copies: Mapping[str, int] = MappingProxyType({}),
 ) -> Decisions:
     """waiting: PartitionQueue.candidates, of the circuits of these provers and `places` in number; or all that
-    waits, best first.
+    waits, best first. copies: by circuit, how many provers may have its key at once; of others, all of them.
     """
     replacements = tuple(
         Replace(view.prover, cause) for view in provers if (cause := _overdue(now_s, view, limits))
     )
     dying = {replacement.prover for replacement in replacements}
     loads = [_load(view) for view in provers if not view.closing and view.prover not in dying]
-    return Decisions(tuple(_offers(waiting, loads, limits)), replacements)
+    room = {name: most - sum(name in view.keys for view in provers) for name, most in copies.items()}
+    return Decisions(tuple(_offers(waiting, loads, limits, room)), replacements)
 
 
 def places(provers: Sequence[ProverView], limits: Limits) -> int:
@@ -120,6 +129,9 @@ def places(provers: Sequence[ProverView], limits: Limits) -> int:
 
 
 # -- who gets what --
+
+
+Room = dict[str, int]  # by circuit, of those that have few: how many more provers may load its key
 
 
 @dataclass(eq=False)
@@ -133,6 +145,7 @@ class _Load:
     suspect: bool  # whether it holds one
     circuit: str
     streak: int
+    keys: set[str]
     reserved: bool = False  # for a suspect, once it is empty
 
     def is_open(self, priority: Priority, limits: Limits) -> bool:
@@ -142,13 +155,21 @@ class _Load:
         lane = priority is Priority.CRITICAL and not self.urgent
         return lane or self.before_device < limits.max_held
 
-    def choose(self, line: Sequence[Ticket], limits: Limits) -> Ticket:
-        """The one of a line, all of one priority, that it would go on with."""
-        if line[0].priority in GROUPED and self.streak < limits.group:
-            return next((ticket for ticket in line if ticket.circuit == self.circuit), line[0])
-        return line[0]
+    def may_have(self, ticket: Ticket, room: Room) -> bool:
+        return ticket.circuit in self.keys or room.get(ticket.circuit, 1) > 0
 
-    def take(self, ticket: Ticket) -> None:
+    def choose(self, line: Sequence[Ticket], limits: Limits, room: Room) -> Ticket | None:
+        """The one of a line, all of one priority, that it would go on with; None when it may have none of them."""
+        if room:
+            line = [ticket for ticket in line if self.may_have(ticket, room)]
+        if line and line[0].priority in GROUPED and self.streak < limits.group:
+            return next((ticket for ticket in line if ticket.circuit == self.circuit), line[0])
+        return line[0] if line else None
+
+    def take(self, ticket: Ticket, room: Room) -> None:
+        if ticket.circuit in room and ticket.circuit not in self.keys:
+            room[ticket.circuit] -= 1
+        self.keys.add(ticket.circuit)
         self.total += 1
         self.before_device += 1
         self.urgent |= ticket.priority is Priority.CRITICAL
@@ -167,36 +188,34 @@ def _load(view: ProverView) -> _Load:
         suspect=any(held.attempt > 1 for held in view.held),
         circuit=view.circuit,
         streak=view.streak,
+        keys=set(view.keys),
     )
 
 
-def _offers(waiting: Sequence[Ticket], loads: Sequence[_Load], limits: Limits) -> Iterator[Offer]:
+def _offers(waiting: Sequence[Ticket], loads: Sequence[_Load], limits: Limits, room: Room) -> Iterator[Offer]:
     for priority, tickets in groupby(waiting, key=lambda ticket: ticket.priority):
         line = list(tickets)
         while line:
-            load = _emptiest([load for load in loads if load.is_open(priority, limits)], line, limits)
-            if load is None:
-                return  # what is less urgent has no place either
-            ticket = load.choose(line, limits)
+            found = [
+                (load, ticket)
+                for load in loads
+                if load.is_open(priority, limits) and (ticket := load.choose(line, limits, room))
+            ]
+            if not found:
+                break  # what is less urgent may be of a circuit that has room
+            load, ticket = min(found, key=_emptiest)
             line.remove(ticket)
             if ticket.attempt > 1 and load.total:  # nor is any other prover empty
-                _reserve_one(loads)
+                _reserve_one([load for load in loads if load.may_have(ticket, room)])
                 continue
-            load.take(ticket)
+            load.take(ticket, room)
             yield Offer(ticket, load.prover)
 
 
-def _emptiest(loads: Sequence[_Load], line: Sequence[Ticket], limits: Limits) -> _Load | None:
-    """The one that holds least; of several one that can go on with its circuit."""
-    return min(
-        loads,
-        key=lambda load: (
-            load.before_device,
-            load.total,
-            load.choose(line, limits).circuit != load.circuit,
-        ),
-        default=None,
-    )
+def _emptiest(found: tuple[_Load, Ticket]) -> tuple[int, int, bool]:
+    """First comes the one that holds least; of several one that can go on with its circuit."""
+    load, ticket = found
+    return load.before_device, load.total, ticket.circuit != load.circuit
 
 
 def _reserve_one(loads: Sequence[_Load]) -> None:
