@@ -94,6 +94,9 @@ class Metrics:
         # provers and devices
         self._deaths = counter("prover_deaths", "Prover processes that died.", "prover")
         self._state = gauge("prover_state", "1 for the state it is in.", "prover", "state")
+        self._works_on = gauge(
+            "prover_device", "1 for what it computes with now.", "prover", "device", "backend"
+        )
         self._ready_provers = gauge("provers_ready", "Prover processes that can work.")
         self._selftests = counter(
             "selftests", "Known proofs made before a prover was ready.", "prover", "result"
@@ -131,6 +134,8 @@ class Metrics:
         self._beats: dict[str, Heartbeat] = {}
         self._circuits: dict[str, set[str]] = {}
         self._states: dict[str, str] = {}
+        self._devices: dict[str, tuple[str, str, str]] = {}  # labels of prover_device, by prover
+        self._left_alone: dict[str, str] = {}  # label of device_quarantined, by prover
         self._begin()
 
     def _begin(self) -> None:
@@ -204,12 +209,15 @@ class Metrics:
                 if event.passed:
                     self._selftest_s.labels(event.prover).set(event.seconds)
             case Quarantined():
-                self._device(event.device or event.prover)
-                self._quarantined.labels(event.device or event.prover).set(1)
-                self._quarantines.labels(event.device or event.prover).inc()
+                name = event.device or event.prover
+                self._device(name)
+                self._left_alone[event.prover] = name
+                self._quarantined.labels(name).set(1)
+                self._quarantines.labels(name).inc()
             case DeviceReturned():
                 self._device(event.device)
-                self._quarantined.labels(event.device).set(0)
+                # It may have gone by another name: the beginning of its UUID, before it was seen.
+                self._quarantined.labels(self._left_alone.pop(event.prover, event.device)).set(0)
                 self._returns.labels(event.device).inc()
 
     def text(self) -> str:
@@ -272,8 +280,12 @@ class Metrics:
             self._state.labels(event.prover, state).set(state == event.state)
         self._states[event.prover] = event.state
         self._ready_provers.set(sum(state == "ready" for state in self._states.values()))
+        if before := self._devices.pop(event.prover, None):
+            self._works_on.remove(*before)
         if event.state == "ready":
             self._device(event.device)
+            self._devices[event.prover] = event.prover, event.device, event.backend
+            self._works_on.labels(*self._devices[event.prover]).set(1)
         if event.state not in GONE:
             return
         if event.state == "dead":

@@ -197,3 +197,26 @@ def test_after_one_proof_no_series_is_empty(tmp_path):
             assert value(metrics, "cuzkd_build_info", version="1.2.3") == 1
 
     asyncio.run(body())
+
+
+def test_a_device_that_returns_under_its_full_name_is_not_left_alone_any_more():
+    metrics = Metrics("1")
+    metrics.handle(Quarantined("prover-1", "GPU-4f5a", "no CUDA device", "start", 2, 60.0, {}))
+    metrics.handle(Quarantined("prover-2", "", "no CUDA device", "start", 2, 60.0, {}))
+    for prover, device in (("prover-1", "GPU-4f5a1b2c"), ("prover-2", "GPU-77aa")):
+        metrics.handle(ProverState(prover, "ready", backend="cuda", device=device))
+        metrics.handle(DeviceReturned(prover, device))
+    for device in ("GPU-4f5a", "GPU-4f5a1b2c", "prover-2", "GPU-77aa"):
+        assert value(metrics, "cuzkd_device_quarantined", device=device) == 0
+
+
+def test_who_computes_with_what():
+    metrics = Metrics("1")
+    for prover, device in (("p", "GPU-1"), ("q", "GPU-2")):
+        metrics.handle(ProverState(prover, "ready", backend="cuda", device=device))
+    assert value(metrics, "cuzkd_prover_device", prover="q", device="GPU-2", backend="cuda") == 1
+    metrics.handle(ProverState("q", "dead", cause="x"))
+    metrics.handle(ProverState("q", "ready", backend="cpu", device="cpu"))
+    assert value(metrics, "cuzkd_prover_device", prover="p", device="GPU-1", backend="cuda") == 1
+    assert value(metrics, "cuzkd_prover_device", prover="q", device="GPU-2", backend="cuda") is None
+    assert value(metrics, "cuzkd_prover_device", prover="q", device="cpu", backend="cpu") == 1

@@ -155,6 +155,7 @@ def _worker(ordinal: int, prover: ProverStatus, picture: Picture) -> dict[str, A
         "current_job": working.job_id if busy and working else None,
         "current_partition": working.index if busy and working else None,
         "busy_secs": finite(picture.now_s - working.since_s) if busy and working else 0.0,
+        "device": prover.device,
         "cause": prover.cause,
     }
 

@@ -192,6 +192,7 @@ def test_a_dead_prover_is_no_blank(seen):
     )
     shown = page(seen, provers=(dead,), serving=False, not_serving_reason="no prover is ready")
     (worker,), (device,) = shown["gpu_workers"], shown["devices"]
+    assert worker["device"] == device["device"]
     assert (worker["state"], worker["cause"], worker["current_job"]) == ("dead", "killed by SIGKILL", None)
     assert (device["quarantined"], device["quarantine_left_s"], device["failures"]) == ("GPU-1", 40.0, 3)
     assert shown["serving"] is False and shown["not_serving_reason"]
