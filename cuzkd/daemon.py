@@ -42,6 +42,7 @@ from cuzkd.service.servicer import Limits, Servicer
 
 log = structlog.get_logger()
 
+LAST_LINES_S = 1.0  # of the log, at the end
 CALLS_GRACE_S = 2.0  # for replies on their way when everything has ended
 STATUS_TIMEOUT_S = 5.0
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,9 +50,13 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 def run(config: Config) -> int:
     """Run until a signal ends it. Raises errors of cuzkd.errors when it cannot start."""
-    logs.configure(config.daemon.log_level)
+    lines = logs.of_a_daemon(config.daemon.log_level)
     process.keep_secrets()  # witnesses pass through this process, too
-    return asyncio.run(_run(config))
+    try:
+        return asyncio.run(_run(config))
+    finally:
+        if lines is not None:
+            lines.flush(LAST_LINES_S)
 
 
 def engine_settings(config: Config) -> EngineSettings:

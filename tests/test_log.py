@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 
 import pytest
 import structlog
@@ -58,3 +59,61 @@ def test_events_of_libraries_come_out_alike(lines):
 def test_unknown_level():
     with pytest.raises(InvalidInput, match="expected one of"):
         log.configure("loud")
+
+
+@pytest.fixture
+def pipe():
+    reads, writes = os.pipe()
+    ends = {reads, writes}
+    lines = log.Lines(writes)
+
+    def close(end):
+        ends.discard(end)
+        os.close(end)
+
+    yield lines, reads, close
+    if reads in ends:
+        os.set_blocking(reads, False)
+        while not lines.flush(0.05):  # the thread may be waiting for a reader
+            os.read(reads, 1 << 20)
+    for end in ends:
+        os.close(end)
+
+
+def read_lines(reads, count):
+    data = b""
+    while data.count(b"\n") < count:
+        data += os.read(reads, 1 << 16)
+    return data.decode().splitlines()
+
+
+def test_lines_come_in_order(pipe):
+    lines, reads, _ = pipe
+    for n in range(1000):
+        lines.msg(f"line {n}")
+    assert read_lines(reads, 1000) == [f"line {n}" for n in range(1000)]
+    assert lines.flush(10) and lines.lost == 0
+
+
+def test_a_reader_that_has_gone_costs_lines_and_nothing_else(pipe):
+    lines, reads, close = pipe
+    close(reads)
+    for _ in range(3):
+        lines.info("nobody reads this")
+    assert lines.flush(10) and lines.lost == 3
+
+
+def test_a_reader_that_sleeps_costs_lines_beyond_a_bound_and_is_told(pipe, monkeypatch):
+    monkeypatch.setattr(log, "MAX_WAITING", 50)
+    lines, reads, _ = pipe
+    for _ in range(300):
+        lines.msg("x" * 4000)  # far more than the pipe holds
+    assert lines.lost > 0
+    seen = []
+    while not lines.flush(0.01):
+        seen += os.read(reads, 1 << 20).decode().splitlines()
+    lines.msg("again")
+    seen += read_lines(reads, 1)
+    told = [json.loads(line)["lines"] for line in seen if "log_lines_lost" in line]
+    assert "again" in seen[-1] and sum(told) == 300 - sum("xxx" in line for line in seen)
+    assert lines.lost == 0
