@@ -132,7 +132,7 @@ def _now() -> str:
 
 
 def of_a_daemon(level: str) -> Lines | None:
-    """configure(), with lines by way of a thread where standard error is a file of the system; then it is returned, to be
+    """configure(), with lines by way of a thread where standard error is a file of the system: it is returned, to be
     flushed at the end.
     """
     try:

@@ -57,6 +57,7 @@ log = structlog.get_logger()
 
 STARTING = "the daemon is starting"
 STUCK_S = 30.0  # a journal that has not answered for so long serves nobody
+WATCH_S = 0.05  # between two views for one who watches, but for the last
 LAST_RECORDS_S = 10.0  # how long a stop waits for the disk
 
 
@@ -305,6 +306,9 @@ class Engine:
             if view.state.ended:
                 return
             await changed.wait()
+            with contextlib.suppress(TimeoutError):  # wide jobs change often, and have many who watch them
+                async with asyncio.timeout(WATCH_S):
+                    await job.ended.wait()
 
     async def cancel(self, some_id: str, owner: str = "") -> bool:
         """End a job; it is recorded that it has when this returns. False: it had ended already, and nothing changes.
