@@ -283,3 +283,31 @@ def test_a_suspect_waits_for_one_that_may_have_its_key():
     waiting = [suspect, ticket(2, circuit="other")]
     given = offers_with({suspect.circuit: 1}, waiting, busy, with_keys("q"))
     assert given == [(2, "q")], "p is kept free, q goes on"
+
+
+# -- somewhere else --
+
+
+def failed_in(name, *sequences, held=()):
+    return ProverView(name, 0.0, held, failed=frozenset(f"j/{n}" for n in sequences))
+
+
+def test_what_failed_in_one_prover_is_tried_in_another_one():
+    suspect = ticket(1, attempt=2)
+    idle, busy = failed_in("p", 1), failed_in("q", held=holds(Stage.PROVING))
+    assert offers([suspect, ticket(2)], idle, busy) == [(2, "p")], "q is kept free for it"
+    assert offers([suspect, ticket(2)], failed_in("q"), idle) == [(1, "q"), (2, "p")]
+
+
+def test_what_failed_everywhere_is_tried_anywhere():
+    suspect = ticket(1, attempt=3)
+    assert offers([suspect], failed_in("p", 1), failed_in("q", 1, held=holds(Stage.PROVING))) == [(1, "p")]
+    assert offers([suspect], failed_in("p", 1)) == [(1, "p")]
+    ending = ProverView("q", 0.0, closing=True)
+    assert offers([suspect], failed_in("p", 1), ending) == [(1, "p")]
+
+
+def test_where_the_key_has_no_room_elsewhere_it_stays():
+    suspect = ticket(1, attempt=2)
+    here = ProverView("p", 0.0, keys=frozenset({"c"}), failed=frozenset({"j/1"}))
+    assert offers_with({"c": 1}, [suspect], here, with_keys("q")) == [(1, "p")]

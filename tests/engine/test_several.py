@@ -197,6 +197,19 @@ def test_required(tmp_path):
     asyncio.run(body())
 
 
+def test_a_job_is_done_by_the_other_however_often_one_fails_before_it_is_left_alone(tmp_path):
+    async def body():
+        async with two(
+            tmp_path, a="faulty", policy="require", quarantine_after=100, max_attempts=2, **LONG
+        ) as engine:
+            await both(engine)
+            view = await proved(engine, *(f"ok:{n}" for n in range(6)))
+            assert places(view) == {B: 6}
+            assert max(result.attempts for result in view.results) == 2
+
+    asyncio.run(body())
+
+
 def test_one_that_is_slow_to_start_keeps_nobody_waiting(tmp_path):
     async def body():
         async with two(tmp_path, b="slow") as engine:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -83,6 +84,7 @@ class _Prover:
     circuit: str = ""  # of its latest offer
     streak: int = 0  # offers of that circuit in a row
     holds: dict[str, _Holding] = field(default_factory=dict)
+    failed: deque[str] = field(default_factory=lambda: deque(maxlen=64))  # partitions, of late
 
     @property
     def idle(self) -> bool:
@@ -135,6 +137,7 @@ class Fleet:
                 prover.streak,
                 prover.ready.backend,
                 closing=prover.ward.to_make_way(),
+                failed=frozenset(prover.failed),
                 keys=prover.keys.circuits | {held.ticket.circuit for held in prover.holds.values()},
             )
             for name, prover in self._provers.items()
@@ -326,9 +329,11 @@ class Fleet:
                     self._owner.fleet_changed()
             case "failed":
                 if held := self._answered(prover, message.failed.partition_id):
+                    prover.failed.append(message.failed.partition_id)
                     if message.failed.error_code == DeviceFault.code:
                         prover.doubtful = True
-                        prover.supervisor.replace(_of_its_device(message.failed, prover.ready))
+                        device = prover.ready.device if prover.ready else ""
+                        prover.supervisor.replace(said.device_failed(message.failed, device))
                     self._owner.partition_failed(held.ticket, message.failed)
                     self._owner.fleet_changed()
             case "grant_request":
@@ -375,6 +380,7 @@ class Fleet:
         waiting = [held.ticket for held in holds if held.stage is Stage.OFFERED]
         blamed = [] if blame_known else begun or waiting
         others = [held.ticket for held in holds if held.ticket not in blamed]
+        prover.failed += [ticket.partition_id for ticket in blamed]
         self._owner.partitions_lost(blamed, others, cause)
         self._owner.fleet_changed()
 
@@ -392,8 +398,3 @@ class Fleet:
         if held:
             prover.keys.used_s[held.ticket.circuit] = self._clock()
         return held
-
-
-def _of_its_device(failed: wire.PartitionFailed, ready: wire.Ready | None) -> Death:
-    device = ready.device if ready else ""
-    return Death(failed.error_message, failed.stage, failed.error_code, device, suspect=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from cuzkd.engine.fleet.health import Death
 from cuzkd.engine.stats import Heartbeat, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
 
@@ -43,6 +44,11 @@ def heartbeat(name: str, beat: wire.Heartbeat) -> Heartbeat:
         vram_free_bytes=beat.vram_free_bytes,
         pinned_lost_bytes=beat.pinned_lost_bytes,
     )
+
+
+def device_failed(failed: wire.PartitionFailed, device: str) -> Death:
+    """What a prover dies of whose device failed a partition."""
+    return Death(failed.error_message, failed.stage, failed.error_code, device, suspect=True)
 
 
 def write_down(name: str, record: wire.LogRecord) -> None:

@@ -14,6 +14,7 @@ Design. `decide` is a pure function of the queue's candidates, of what each prov
   nothing is offered beside it. If the prover dies again, the blame is certain. Until one is empty, one prover, that
   which holds least, is given nothing of the suspect's priority or below; the others go on. What is more urgent
   than the suspect goes before it, and waits only while it runs.
+- A partition that has failed in one prover is tried in others first, if there are any.
 - Where host memory has no room for a circuit's key in each prover, no more of them are given partitions of it than
   there is room for: those that have the key, first. Else each would wait for memory that the others never give back.
 - A prover without heartbeats, or with a partition that has been in one stage for longer than that stage may last,
@@ -73,6 +74,7 @@ class ProverView:
     """A prover that is ready. last_beat_s: when it was last heard of. last_progress_s: when any of its partitions last
     got further. circuit, streak: of its latest offer, and how many of that circuit in a row. closing: it finishes what
     it holds and is given nothing more. keys: circuits whose keys it has, or needs for what it holds.
+    failed: partitions that have failed there of late.
     """
 
     prover: str
@@ -84,6 +86,7 @@ class ProverView:
     backend: str = ""
     closing: bool = False
     keys: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,9 @@ def decide(
         Replace(view.prover, cause) for view in provers if (cause := _overdue(now_s, view, limits))
     )
     dying = {replacement.prover for replacement in replacements}
-    loads = [_load(view) for view in provers if not view.closing and view.prover not in dying]
+    open_ones = [view for view in provers if not view.closing and view.prover not in dying]
+    everywhere = frozenset.intersection(*(view.failed for view in open_ones)) if open_ones else frozenset()
+    loads = [_load(view, view.failed - everywhere) for view in open_ones]
     room = {name: most - sum(name in view.keys for view in provers) for name, most in copies.items()}
     return Decisions(tuple(_offers(waiting, loads, limits, room)), replacements)
 
@@ -146,6 +151,7 @@ class _Load:
     circuit: str
     streak: int
     keys: set[str]
+    avoids: frozenset[str]  # partitions that others are to try first
     reserved: bool = False  # for a suspect, once it is empty
 
     def is_open(self, priority: Priority, limits: Limits) -> bool:
@@ -156,11 +162,13 @@ class _Load:
         return lane or self.before_device < limits.max_held
 
     def may_have(self, ticket: Ticket, room: Room) -> bool:
-        return ticket.circuit in self.keys or room.get(ticket.circuit, 1) > 0
+        if ticket.circuit in room:
+            return ticket.circuit in self.keys or room[ticket.circuit] > 0
+        return ticket.partition_id not in self.avoids
 
     def choose(self, line: Sequence[Ticket], limits: Limits, room: Room) -> Ticket | None:
         """The one of a line, all of one priority, that it would go on with; None when it may have none of them."""
-        if room:
+        if room or self.avoids:
             line = [ticket for ticket in line if self.may_have(ticket, room)]
         if line and line[0].priority in GROUPED and self.streak < limits.group:
             return next((ticket for ticket in line if ticket.circuit == self.circuit), line[0])
@@ -178,7 +186,7 @@ class _Load:
         self.circuit = ticket.circuit
 
 
-def _load(view: ProverView) -> _Load:
+def _load(view: ProverView, avoids: frozenset[str]) -> _Load:
     before_device = [held for held in view.held if held.stage in BEFORE_DEVICE]
     return _Load(
         view.prover,
@@ -189,6 +197,7 @@ def _load(view: ProverView) -> _Load:
         circuit=view.circuit,
         streak=view.streak,
         keys=set(view.keys),
+        avoids=avoids,
     )
 
 
@@ -202,7 +211,7 @@ def _offers(waiting: Sequence[Ticket], loads: Sequence[_Load], limits: Limits, r
                 if load.is_open(priority, limits) and (ticket := load.choose(line, limits, room))
             ]
             if not found:
-                break  # what is less urgent may be of a circuit that has room
+                break  # what is less urgent may be given to one that may not have these
             load, ticket = min(found, key=_emptiest)
             line.remove(ticket)
             if ticket.attempt > 1 and load.total:  # nor is any other prover empty
