@@ -5,6 +5,7 @@ begins one while another process that has begun any is still alive writes `twice
 was stopped may go on at any moment, so being alive is enough.
 DEVICE: a name for a device that is the processor in disguise: chosen for the backends "auto" and "cuda", it says that
 it is of CUDA and meets the faults that are planned, which then the fallback does not. Empty: none is there.
+"visible": the one that CUDA_VISIBLE_DEVICES names.
 """
 
 import dataclasses
@@ -55,6 +56,7 @@ class Disguised:
 
 def main(book_path, device, *arguments):
     book = Book(book_path)
+    device = os.environ["CUDA_VISIBLE_DEVICES"] if device == "visible" else device
 
     class Booked(Synthesis):
         def run(self, partition):
