@@ -25,12 +25,12 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from cuzkd.errors import BY_CODE, CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, from_code
-from cuzkd.service import listen
+from cuzkd.service import chunks, listen
+from cuzkd.service.chunks import CHUNK_BYTES
 from cuzkd.service.interceptors import CODE_KEY, RETRY_KEY
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
 
-CHUNK_BYTES = 1 << 20
 MESSAGE_BYTES = 256 << 20
 CALL_TIMEOUT_S = 30.0
 PATIENCE_S = 60.0  # a restart takes the time to drain, to stop and to start
@@ -81,6 +81,9 @@ class Client:
             self._channel = grpc.secure_channel(target, credentials, options=OPTIONS)
             self._metadata = (("authorization", f"Bearer {access.token}"),)
         self._stub = rpc.ProvingEngineStub(self._channel)
+        self._upload = self._channel.stream_unary(
+            chunks.UPLOAD, response_deserializer=pb.UploadResponse.FromString
+        )
         self._limits: pb.GetStatusResponse | None = None
 
     def submit(
@@ -196,7 +199,7 @@ class Client:
     def upload(self, witness: Path | bytes) -> str:
         """Send a witness in chunks. Returns the upload's id."""
         with _errors(self.address):
-            answer = self._stub.Upload(_parts(witness, _size(witness)), metadata=self._metadata)
+            answer = self._upload(_parts(witness, _size(witness)), metadata=self._metadata)
         return str(answer.upload_id)
 
     def status(self) -> pb.GetStatusResponse:
@@ -331,15 +334,16 @@ def _content(payload: Path | bytes) -> bytes:
     return payload if isinstance(payload, bytes) else payload.read_bytes()
 
 
-def _parts(witness: Path | bytes, size: int) -> Iterator[pb.UploadRequest]:
-    yield pb.UploadRequest(header=pb.UploadHeader(size_bytes=size))
+def _parts(witness: Path | bytes, size: int) -> Iterator[bytes]:
+    """The messages of an upload."""
+    yield pb.UploadRequest(header=pb.UploadHeader(size_bytes=size)).SerializeToString()
     if isinstance(witness, bytes):
         for start in range(0, size, CHUNK_BYTES):
-            yield pb.UploadRequest(data=witness[start : start + CHUNK_BYTES])
+            yield chunks.pack(memoryview(witness)[start : start + CHUNK_BYTES])
         return
     with witness.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            yield pb.UploadRequest(data=chunk)
+            yield chunks.pack(chunk)
 
 
 @contextlib.contextmanager

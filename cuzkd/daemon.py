@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -45,6 +46,7 @@ log = structlog.get_logger()
 LAST_LINES_S = 1.0  # of the log, at the end
 CALLS_GRACE_S = 2.0  # for replies on their way when everything has ended
 STATUS_TIMEOUT_S = 5.0
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -52,6 +54,7 @@ def run(config: Config) -> int:
     """Run until a signal ends it. Raises errors of cuzkd.errors when it cannot start."""
     lines = logs.of_a_daemon(config.daemon.log_level)
     process.keep_secrets()  # witnesses pass through this process, too
+    _keep_buffers()
     try:
         return asyncio.run(_run(config))
     finally:
@@ -98,6 +101,14 @@ def engine_settings(config: Config) -> EngineSettings:
             max_input_bytes=config.intake.max_input,
         ),
     )
+
+
+def _keep_buffers() -> None:
+    """Chunks of uploads come and go: the C library shall use their memory again, not map, clear and unmap it."""
+    with contextlib.suppress(AttributeError):  # a C library without it
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 32 << 20)
 
 
 async def _run(config: Config) -> int:

@@ -43,7 +43,7 @@ from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.journal.rows import Remembered
 from cuzkd.engine.payloads.calculators import Calculators
 from cuzkd.engine.payloads.intake import Intake
-from cuzkd.engine.payloads.spool import Spool
+from cuzkd.engine.payloads.spool import Chunk, Spool
 from cuzkd.engine.payloads.uploads import Uploads
 from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.settings import EngineSettings
@@ -247,7 +247,7 @@ class Engine:
 
     # -- jobs, as clients see them --
 
-    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes], owner: str = "") -> str:
+    async def upload(self, size_bytes: int, chunks: AsyncIterator[Chunk], owner: str = "") -> str:
         """Stream one payload to the spool; returns the id for UploadRef. An upload that fails leaves nothing; one that
         does not is there after a restart, too. owner: who alone may name it.
 

@@ -20,7 +20,7 @@ import grpc
 import structlog
 
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
-from cuzkd.service import owners
+from cuzkd.service import chunks, owners
 from cuzkd.service.conversion import milliseconds
 from cuzkd.service.permits import Permits, hold
 
@@ -176,6 +176,18 @@ class LargeMessages(grpc.aio.ServerInterceptor):
             return read(data), len(data)
 
         return grpc.stream_unary_rpc_method_handler(call, with_size, handler.response_serializer)
+
+
+class Uploads(grpc.aio.ServerInterceptor):
+    """What is uploaded comes to its handler as `chunks.unpack` gives it."""
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        if handler is None or details.method != chunks.UPLOAD:
+            return handler
+        return grpc.stream_unary_rpc_method_handler(
+            handler.stream_unary, chunks.unpack, handler.response_serializer
+        )
 
 
 async def _only(requests: AsyncIterator[tuple[Any, int]]) -> tuple[Any, int]:

@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cuzkd.service import listen
-from cuzkd.service.interceptors import LargeMessages, Statuses, Tokens
+from cuzkd.service.interceptors import LargeMessages, Statuses, Tokens, Uploads
 from cuzkd.service.permits import NOTHING, Permits, Reserve
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
@@ -58,7 +58,7 @@ class Server:
         interceptors: list[grpc.aio.ServerInterceptor] = [Statuses()]
         if security is not None:
             interceptors.append(Tokens(security.tokens))
-        interceptors.append(LargeMessages(LARGE_METHODS, self.permits))
+        interceptors += [LargeMessages(LARGE_METHODS, self.permits), Uploads()]
         limit = max_message_bytes + MESSAGE_OVERHEAD
         self._grpc = grpc.aio.server(
             interceptors=interceptors,

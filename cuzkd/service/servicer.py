@@ -19,15 +19,15 @@ from typing import Any
 import cuzkd
 from cuzkd.engine.engine import Engine
 from cuzkd.engine.job import JobRequest
+from cuzkd.engine.payloads.spool import Chunk
 from cuzkd.engine.stats import Refused
 from cuzkd.engine.status import CircuitStatus, EngineStatus, ProverStatus
 from cuzkd.errors import CuzkdError, InvalidInput
 from cuzkd.service import conversion, owners
+from cuzkd.service.chunks import CHUNK_BYTES
 from cuzkd.service.permits import release_current
 from cuzkd.service.v1 import proving_pb2 as pb
 from cuzkd.service.v1 import proving_pb2_grpc as rpc
-
-CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,12 @@ class Servicer(rpc.ProvingEngineServicer):
             async for view in views:
                 yield conversion.job_state(view, time.time())
 
-    async def Upload(self, requests: AsyncIterator[pb.UploadRequest], context: Any) -> pb.UploadResponse:
+    async def Upload(
+        self, requests: AsyncIterator[pb.UploadRequest | memoryview], context: Any
+    ) -> pb.UploadResponse:
+        """requests: as chunks.unpack gives them."""
         first = await anext(aiter(requests), None)
-        if first is None or first.WhichOneof("part") != "header":
+        if not isinstance(first, pb.UploadRequest) or first.WhichOneof("part") != "header":
             raise InvalidInput("upload: expected a header first")
         size_bytes = first.header.size_bytes
         chunks = _chunks(requests)
@@ -161,11 +164,11 @@ def _forget(request: Any) -> None:
     release_current()
 
 
-async def _chunks(requests: AsyncIterator[pb.UploadRequest]) -> AsyncGenerator[bytes]:
+async def _chunks(requests: AsyncIterator[pb.UploadRequest | memoryview]) -> AsyncGenerator[Chunk]:
     async for request in requests:
-        if request.WhichOneof("part") != "data":
+        if isinstance(request, pb.UploadRequest) and request.WhichOneof("part") != "data":
             raise InvalidInput("upload: expected data after the header")
-        data = request.data  # a copy, each time that one asks
+        data = request.data if isinstance(request, pb.UploadRequest) else request
         if len(data) > CHUNK_BYTES:
             raise InvalidInput(f"upload: chunk of {len(data)} bytes, at most {CHUNK_BYTES} are allowed")
         yield data

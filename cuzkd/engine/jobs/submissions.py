@@ -100,7 +100,7 @@ class Submissions:
         earlier = self._jobs.table.newest(request.request_id, request.owner)
         if earlier is None:
             self._require_open()
-        manifest = await asyncio.to_thread(self._registry.get, request.circuit)
+        manifest = self._registry.get(request.circuit)  # read once; from then on it is a look at its file
         if earlier is not None:
             await self._require_same(request, manifest, earlier)
             if _stands(earlier):

@@ -26,7 +26,7 @@ from cuzkd.engine.job import InputJson, Payload, ServerPath, SpoolFile, UploadRe
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.journal.rows import Upload
 from cuzkd.engine.payloads.calculators import Calculators
-from cuzkd.engine.payloads.spool import Incoming, Spool
+from cuzkd.engine.payloads.spool import Chunk, Incoming, Spool
 from cuzkd.engine.payloads.uploads import Uploads
 from cuzkd.engine.stats import Event, WitnessCalculated
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
@@ -77,7 +77,7 @@ class Intake:
         self._arriving = 0
         self._at_work: set[asyncio.Future[Any]] = set()
 
-    async def upload(self, size_bytes: int, chunks: AsyncIterator[bytes], owner: str) -> str:
+    async def upload(self, size_bytes: int, chunks: AsyncIterator[Chunk], owner: str) -> str:
         """Stream a file to the spool; its id, once a crash cannot make us forget it. Raises InvalidInput when its size
         is another one, Exhausted.
         """
@@ -101,10 +101,10 @@ class Intake:
             incoming.close()
         return upload.upload_id
 
-    async def _take_in(self, incoming: Incoming, chunks: AsyncIterator[bytes]) -> None:
+    async def _take_in(self, incoming: Incoming, chunks: AsyncIterator[Chunk]) -> None:
         """Write what comes, several chunks at a time while the next ones arrive. No thread is at it when this ends."""
         writing: asyncio.Future[None] | None = None
-        pieces: list[bytes] = []
+        pieces: list[Chunk] = []
         try:
             async for chunk in chunks:
                 pieces.append(chunk)

@@ -4,10 +4,10 @@ Problem. Witnesses are large and secret. Held in memory they double the peak; re
 file they may change, vanish or be truncated under a mapping, which kills the process that has it mapped.
 
 Design. Every payload becomes a file of ours: STATE/spool/UUID, mode 0600, written as it streams in. It is
-synced, and its directory with it, before a job may name it. A client's path is opened beneath an allowed
-folder, component by component, without following links, and copied. Contents are told apart by a keyed hash: the
-digest says nothing about a witness to whoever reads a log or the journal. Its key is made once, STATE/spool.key, so
-that a request is recognised after a restart, too.
+synced before a job may name it; its name, in the directory, is synced while the content arrives. A client's path is
+opened beneath an allowed folder, component by component, without following links, and copied. Contents are told apart
+by a keyed hash: the digest says nothing about a witness to whoever reads a log or the journal. Its key is made once,
+STATE/spool.key, so that a request is recognised after a restart, too.
 
 Life of a file. make (bytes, upload, copy; or place, made by another process of ours, adopt) -> named by a job, or
 dropped -> removed at the job's end. An upload that no job has taken expires. At start, files that no job names are
@@ -24,8 +24,10 @@ import hashlib
 import os
 import shutil
 import stat
+import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from cuzkd.engine.faults import NoFaults
@@ -37,6 +39,7 @@ MAX_PATH = 4096  # characters: Linux opens no longer one
 SHOWN = 80  # characters of a path in a message
 KEY_FILE = "spool.key"
 KEY_BYTES = 32
+Chunk = bytes | memoryview  # of a payload, byte by byte
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: a pipe that nobody writes to must not hold us before we know that it is no regular file.
@@ -60,6 +63,7 @@ class Spool:
         self._faults = faults or NoFaults()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._key = _key(self.directory.parent / KEY_FILE)
+        self._names = _Names(self.directory)
 
     def sweep(self, named: Collection[str] = ()) -> int:
         """Remove whatever is there and whose path is not in `named`, links themselves, not what they lead to; returns
@@ -92,7 +96,8 @@ class Spool:
     def create(self, size_bytes: int) -> Incoming:
         """A file that is going to have size_bytes. Raises InvalidInput when that is too much, Exhausted."""
         self._require_size(size_bytes)
-        return Incoming(self.directory / str(uuid.uuid4()), size_bytes, self._hasher(), self._faults)
+        path = self.directory / str(uuid.uuid4())
+        return Incoming(path, size_bytes, self._hasher(), self._names, self._faults)
 
     def place(self, size_bytes: int) -> str:
         """A path for a file that another process of ours is going to make. Raises InvalidInput when too large."""
@@ -105,7 +110,7 @@ class Spool:
         """
         with _disk(Path(path)):
             size_bytes = os.stat(path).st_size
-            _sync_folder(self.directory)
+            self._names.sync().result()
         return SpoolFile(path, size_bytes, digest)
 
     def copy(self, path: str) -> SpoolFile:
@@ -179,10 +184,36 @@ class Spool:
         raise InvalidInput(f"{_shown(path)}: not beneath an allowed folder ({allowed})")
 
 
+class _Names:
+    """Syncs of the directory, in a thread of its own: whoever asks while one is under way has the next one done for
+    him, together with all who ask meanwhile.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._thread = ThreadPoolExecutor(1, "spool-names")
+        self._next: Future[None] | None = None
+        self._lock = threading.Lock()
+
+    def sync(self) -> Future[None]:
+        """Done when every name that is there now is on the disk. Its error is an OSError."""
+        with self._lock:
+            if self._next is None:
+                self._next = self._thread.submit(self._sync)
+            return self._next
+
+    def _sync(self) -> None:
+        with self._lock:
+            self._next = None
+        _sync_folder(self._directory)
+
+
 class Incoming:
     """A spool file that is being written. Closed without a commit it is removed."""
 
-    def __init__(self, path: Path, size_bytes: int, hasher: hashlib.blake2b, faults: NoFaults) -> None:
+    def __init__(
+        self, path: Path, size_bytes: int, hasher: hashlib.blake2b, names: _Names, faults: NoFaults
+    ) -> None:
         self._path = path
         self._faults = faults
         self._size_bytes = size_bytes
@@ -191,13 +222,18 @@ class Incoming:
         self._committed = False
         with _disk(path):
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            self._named = names.sync()
+        except BaseException:
+            self.close()
+            raise
 
-    def write_all(self, pieces: Iterable[bytes]) -> None:
+    def write_all(self, pieces: Iterable[Chunk]) -> None:
         """Append them, one after the other. Raises as write does."""
         for data in pieces:
             self.write(data)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Chunk) -> None:
         """Append. Raises InvalidInput above the size that was announced, Exhausted when the disk is full."""
         if self._written + len(data) > self._size_bytes:
             raise InvalidInput(f"payload: {self._size_bytes} bytes were announced, and more came")
@@ -216,7 +252,7 @@ class Incoming:
         with _disk(self._path):
             self._faults.at("spool_sync")
             os.fsync(self._descriptor)
-            _sync_folder(self._path.parent)
+            self._named.result()
         self._committed = True
         return SpoolFile(str(self._path), self._written, self._hasher.digest())
 
