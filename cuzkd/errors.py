@@ -7,6 +7,8 @@ expected and where; they never hold a witness value.
 
 from __future__ import annotations
 
+import errno
+
 
 class CuzkdError(Exception):
     """Anything cuzkd raises on purpose. retry_after_s: when trying again may help, where somebody can tell."""
@@ -76,8 +78,12 @@ class Unsupported(CuzkdError):
     code = "unsupported"
 
 
+# Of this process or machine, when opening a file fails: it says nothing of the file.
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 class Exhausted(CuzkdError):
-    """Not now: queue, budget or disk is full. Try again later."""
+    """Not now: queue, budget or disk is full, or there are no descriptors. Try again later."""
 
     status = "RESOURCE_EXHAUSTED"
     code = "exhausted"

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.circuits.manifest import CHUNK_BYTES, PAGE, Manifest, SectionEntry
-from cuzkd.errors import Exhausted, InvalidKey
+from cuzkd.errors import SCARCE, Exhausted, InvalidKey
 from cuzkd.memory.upstream import map_pages
 
 DTYPES: Mapping[str, np.dtype[Any]] = {"uint64": np.dtype("<u8"), "uint32": np.dtype("<u4")}
@@ -141,8 +141,9 @@ class _Chunk:
 class KeyFile:
     """A key file that is open, and described by a manifest. A block for `with`.
 
-    Raises InvalidKey when it cannot be opened or has another length than the manifest says; reading raises it for
-    what is not, byte for byte, what the manifest describes. Of the name `path` nothing is wanted after opening.
+    Raises Exhausted when no file can be opened just now, InvalidKey when this one cannot or has another length than
+    the manifest says; reading raises it for what is not, byte for byte, what the manifest describes. Of the name `path`
+    nothing is wanted after opening.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -152,6 +153,8 @@ class KeyFile:
             # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
+            if error.errno in SCARCE:
+                raise Exhausted(f"{path}: cannot be opened now: {error.strerror}; try again later") from error
             raise InvalidKey(f"{path}: cannot be read: {error.strerror}") from error
         status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size != manifest.key_bytes:

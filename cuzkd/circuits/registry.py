@@ -34,7 +34,7 @@ from cuzkd.circuits import pagecache, prepared
 from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
 from cuzkd.circuits.unchanged import Unchanged
-from cuzkd.errors import AlreadyExists, CuzkdError, Exhausted, InvalidInput, InvalidKey, NotFound
+from cuzkd.errors import SCARCE, AlreadyExists, Exhausted, InvalidInput, InvalidKey, NotFound
 from cuzkd.formats.files import RawFile
 from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
 
@@ -102,7 +102,7 @@ class Registry:
         return {name: found for name, found in self._scan() if isinstance(found, InvalidKey)}
 
     def get(self, name: str) -> Manifest:
-        """The manifest of a circuit. Raises NotFound, InvalidKey, InvalidInput (no possible name)."""
+        """The manifest of a circuit. Raises NotFound, InvalidKey, InvalidInput (no possible name), Exhausted."""
         path = self.directory / require_name(name) / MANIFEST
         return self._parsed.get(path, lambda: self._read(name))
 
@@ -133,7 +133,7 @@ class Registry:
 
     def calculator(self, name: str) -> bytes:
         """The witness calculator of a circuit, a .wasm. Raises NotFound where it has none, InvalidKey when the file is
-        not the one that was added.
+        not the one that was added, Exhausted.
         """
         from cuzkd.circuits import sources
 
@@ -145,7 +145,7 @@ class Registry:
         path = self.directory / name / CALCULATOR
         try:
             data = sources.read_calculator(path)
-        except CuzkdError as error:
+        except InvalidInput as error:
             raise InvalidKey(str(error)) from error
         if _digest(data) != manifest.calculator:
             raise InvalidKey(
@@ -265,6 +265,12 @@ class Registry:
             names = sorted(e.name for e in os.scandir(self.directory) if manifests.NAME.fullmatch(e.name))
         except FileNotFoundError:
             return
+        except OSError as error:
+            if error.errno in SCARCE:
+                raise Exhausted(
+                    f"{self.directory}: cannot be read now: {error.strerror}; try again later"
+                ) from error
+            raise
         for name in names:
             try:
                 yield name, self.get(name)

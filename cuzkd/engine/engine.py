@@ -39,6 +39,7 @@ from cuzkd.engine.jobs.jobs import Jobs
 from cuzkd.engine.jobs.outlook import Outlook
 from cuzkd.engine.jobs.resume import Found, look
 from cuzkd.engine.jobs.submissions import Submissions
+from cuzkd.engine.journal.file import require_whole
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.journal.rows import Remembered
 from cuzkd.engine.payloads.calculators import Calculators
@@ -87,6 +88,7 @@ class Engine:
         self._budget = Limit(settings.budget_bytes, "configured") if settings.budget_bytes else auto_limit()
         self._desk = BudgetDesk(self._budget.limit_bytes, self._memory_is_short)
         planned = faults.load(settings.front_fault)
+        require_whole(settings.state_dir)
         self._spool = Spool(settings.state_dir, settings.max_upload_bytes, settings.server_folders, planned)
         self._journal = Journal(settings.state_dir, planned, self.publish, clock=clock)
         self._estimates = Estimates(settings.state_dir / "estimates.json")

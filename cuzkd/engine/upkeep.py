@@ -21,7 +21,7 @@ from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.payloads.intake import Intake
 from cuzkd.engine.scheduling.estimates import Estimates
 from cuzkd.engine.stats import BudgetState, Event
-from cuzkd.errors import InvalidKey, NotFound
+from cuzkd.errors import Exhausted, InvalidKey, NotFound
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class Upkeep:
                 installed = self._registry.get(circuit).digest
             except NotFound:
                 installed = ""
-            except InvalidKey:
+            except (InvalidKey, Exhausted):  # whatever it is, it is there
                 continue
             if installed != digest:
                 gone.append((circuit, digest))

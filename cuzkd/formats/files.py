@@ -23,7 +23,7 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from cuzkd.errors import InvalidInput, MalformedFile
+from cuzkd.errors import SCARCE, Exhausted, InvalidInput, MalformedFile
 
 # Up to here a file is read at once: unmapping interrupts all processors of the process, which costs more than the
 # copy, and so would reading piece by piece.
@@ -44,7 +44,9 @@ class FileBytes(Protocol):
 
 
 class RawFile:
-    """A file that is read. Raises InvalidInput when it cannot be opened, MalformedFile when it is empty."""
+    """A file that is read. Raises InvalidInput when it cannot be opened, Exhausted when no file can be just now,
+    MalformedFile when it is empty.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
@@ -153,6 +155,10 @@ def _open(path: Path) -> tuple[int, int]:
         # O_NONBLOCK: opening a pipe that nobody writes to must not hang.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) in SCARCE:
+            raise Exhausted(
+                f"{path}: cannot be opened now: {getattr(error, 'strerror', '')}; try again later"
+            ) from error
         raise InvalidInput(f"{path}: cannot be opened: {getattr(error, 'strerror', error)}") from error
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):

@@ -350,6 +350,31 @@ def test_a_full_disk_is_not_now_and_names_the_file(file, tmp_path, monkeypatch):
     assert leftovers(tmp_path / "state") == []
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_out_of_descriptors_is_not_now_and_no_fault_of_the_key(number, tmp_path, monkeypatch):
+    state = tmp_path / "state"
+    Registry(state).install("c", zkey.read(VECTORS / "edge_nopub" / "circuit.zkey"), "x", calculator=b"\0asm")
+    opened = Registry(state).open("c")
+
+    def none_left(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", none_left)
+    monkeypatch.setattr(os, "scandir", none_left)
+    circuits = Registry(state)
+    for ask in (
+        lambda: circuits.get("c"),
+        lambda: circuits.calculator("c"),
+        circuits.list,
+        circuits.problems,
+        lambda: opened.key,
+    ):
+        with pytest.raises(Exhausted, match=r"Too many open files.*try again later"):
+            ask()
+    monkeypatch.undo()
+    assert not circuits.problems() and circuits.open("c").key.vk.curve
+
+
 def test_looking_up_loads_no_native_code(tmp_path):
     """The front process lists circuits; it must not have the native module in it."""
     Registry(tmp_path).add("c", zkey=VECTORS / "edge_nopub" / "circuit.zkey")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cuzkd.engine.ended import EndedJob
+from cuzkd.engine.engine import Engine
 from cuzkd.engine.faults import load
 from cuzkd.engine.job import (
     End,
@@ -30,8 +31,10 @@ from cuzkd.engine.job import (
     Ticket,
 )
 from cuzkd.engine.journal import rows as journal_rows
+from cuzkd.engine.journal.file import require_whole
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.journal.rows import Unprovable, Upload
+from cuzkd.engine.settings import EngineSettings
 from cuzkd.engine.stats import JournalWrite
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 
@@ -227,6 +230,25 @@ def test_who_was_under_way_when_the_daemon_died(tmp_path):
     assert not found.clean
     assert {job.job_id: job.crashes for job in found.running if job.job_id in "ab"} == {"a": 3, "b": 0}
     assert crashes(tmp_path / "3")["a"] == 0  # after a clean end
+
+
+def test_a_job_that_gets_on_is_no_suspect(tmp_path):
+    """Killed in each of its runs, it has proved something in all but the last."""
+
+    async def run(state_dir, target, number):
+        async with opened(state_dir) as journal:
+            if not number:
+                await journal.accept(made("a", partitions=9))
+            journal.begun(made("a"))
+            if number < 6:
+                journal.proved("a", proof(number))
+            await journal.accept(made(f"sync{number}", sequence=20))
+            crash_copy(state_dir, target)
+
+    for number in range(7):
+        asyncio.run(run(tmp_path / f"{number}", tmp_path / f"{number + 1}", number))
+    (job,) = [job for job in remembered(tmp_path / "7").running if job.job_id == "a"]
+    assert job.crashes == 2 and job.stages[Stage.DONE] == 6  # that after the last proof, and one without any
 
 
 # -- crashes --
@@ -434,6 +456,28 @@ def test_a_file_that_cannot_be_understood_is_left_alone(tmp_path, damage, says):
     assert str(path) in str(caught.value) and "Nothing was changed" in str(caught.value)
     if damage is not _other_database:  # (which learns of the write-ahead log)
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_payloads_without_their_journal_are_left_alone(tmp_path, empty):
+    path, spool = tmp_path / "journal.sqlite", tmp_path / "spool"
+    require_whole(tmp_path)  # nothing is there
+    spool.mkdir()
+    (spool / "payload").touch()
+    require_whole(tmp_path)  # nobody's: no daemon that had a journal was ever here
+    (tmp_path / "spool.key").touch()
+    if empty:
+        path.touch()
+    with pytest.raises(
+        InvalidInput, match=r"is missing, and .*spool has 1 files .* move spool/ away"
+    ) as caught:
+        Engine(EngineSettings(tmp_path), None)
+    assert "journal.sqlite-wal" in str(caught.value) and (spool / "payload").exists()
+    path.write_bytes(b"x")
+    require_whole(tmp_path)
+    path.unlink()
+    (spool / "payload").unlink()
+    require_whole(tmp_path)
 
 
 def test_an_empty_file_is_a_beginning(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from cuzkd.engine.job import Priority, Ticket
 from cuzkd.engine.scheduling.queue import GROUPED, PartitionQueue, place
-from cuzkd.errors import Exhausted
+from cuzkd.errors import Exhausted, NeverFits
 
 
 def ticket(sequence, priority=Priority.NORMAL, attempt=1, circuit="c", digest="d"):
@@ -44,6 +44,15 @@ def test_all_of_a_job_or_nothing():
     queue.push([ticket(3)])
     with pytest.raises(Exhausted):
         queue.require_room(1)
+
+
+def test_what_an_empty_queue_has_no_room_for_is_not_told_to_try_again():
+    queue = PartitionQueue(3)
+    queue.require_room(3)
+    with pytest.raises(NeverFits, match="4 partitions in one job, at most 3"):
+        queue.require_room(4)
+    with pytest.raises(Exhausted, match="2 of at most 3"):
+        queue.require_room(2, arriving=2)
 
 
 def test_what_comes_back_takes_its_old_place_and_is_never_refused():

@@ -2,18 +2,23 @@
 
 import asyncio
 import collections
+import errno
+import os
 
 import pytest
+import structlog
 from engine.front import begun, job, running, spooled
 from engine.test_engine import PATIENCE_S, begins, proved, run, until
 
 from cuzkd.engine.job import JobState, ServerPath, UploadRef
+from cuzkd.engine.payloads.spool import Spool
 from cuzkd.engine.stats import JobFinished, JobSubmitted, Refused
 from cuzkd.errors import (
     AlreadyExists,
     CuzkdError,
     Exhausted,
     InvalidInput,
+    NeverFits,
     NotFound,
     Unavailable,
 )
@@ -162,6 +167,76 @@ def test_a_repeated_request_is_answered_whatever_the_daemon_is_at(tmp_path):
             assert spooled(state) == files  # nothing was written to find out
             reasons = collections.Counter(e.reason for e in engine.events if isinstance(e, Refused))
             assert reasons == {"exhausted": 1, "unavailable": 1, "already_exists": 8}
+
+    run(body())
+
+
+def test_a_job_larger_than_the_queue_never_fits(tmp_path):
+    async def body():
+        async with running(tmp_path, max_partitions=2) as engine:
+            with pytest.raises(NeverFits, match="3 partitions in one job, at most 2") as caught:
+                await engine.submit(job("ok", "ok", "ok"))
+            assert caught.value.retry_after_s is None and "again" not in str(caught.value)
+
+    run(body())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_out_of_descriptors_is_not_now(tmp_path, monkeypatch, number):
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "w").write_text("ok:path")
+    real = os.open
+
+    def none_left(path, *arguments, **options):
+        if str(path).startswith(str(tmp_path)) and "journal" not in str(path):
+            raise OSError(number, os.strerror(number))
+        return real(path, *arguments, **options)
+
+    async def body():
+        async with running(tmp_path / "state", server_folders=(allowed,)) as engine:
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "open", none_left)
+                for submit in (
+                    lambda: engine.submit(job("ok")),
+                    lambda: engine.submit(job(ServerPath(str(allowed / "w")))),
+                    lambda: engine.upload(2, chunks(b"ok")),
+                ):
+                    with pytest.raises(Exhausted, match="try again later"):
+                        await submit()
+            assert (await proved(engine, ServerPath(str(allowed / "w")))).state is JobState.DONE
+
+    run(body())
+
+
+def test_a_file_that_cannot_be_removed_takes_no_other_along_and_is_tried_again(tmp_path, monkeypatch):
+    remove, stuck = Spool.remove, []
+
+    def removing(spool, file):
+        if stuck and file.path == stuck[0]:
+            raise PermissionError(errno.EPERM, "immutable")
+        remove(spool, file)
+
+    monkeypatch.setattr(Spool, "remove", removing)
+
+    async def body():
+        async with running(tmp_path, tick_s=0.01) as engine:
+            view = await engine.submit(job("hold", "hold", "hold"))
+            (record, *_) = engine._jobs.table.find(view.job_id).partitions
+            stuck.append(record.file.path)
+            with structlog.testing.capture_logs() as logs:
+                await engine.cancel(view.job_id)
+                while len(spooled(tmp_path)) > 1:
+                    await asyncio.sleep(0.01)
+                for _ in range(3):  # several more tries
+                    engine._intake.expire()
+                    await engine._intake.settle()
+            assert [str(tmp_path / "spool" / name) for name in spooled(tmp_path)] == stuck
+            said = [line for line in logs if line["event"] == "payload_not_removed"]
+            assert [line["file"] for line in said] == stuck
+            stuck.clear()
+            while spooled(tmp_path):
+                await asyncio.sleep(0.01)
 
     run(body())
 

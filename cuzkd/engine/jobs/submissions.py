@@ -143,7 +143,7 @@ class Submissions:
 
     def _require_room(self, count: int) -> None:
         try:
-            self._jobs.queue.require_room(count + self._arriving)
+            self._jobs.queue.require_room(count, self._arriving)
         except Exhausted as error:
             wait_s = self._outlook.room_s(count)
             if wait_s is None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import sqlite3
 import threading
 import time
@@ -31,16 +30,13 @@ import structlog
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import Job, PartitionResult, Ticket
 from cuzkd.engine.journal import rows
+from cuzkd.engine.journal.file import FILE, make, require_ours
 from cuzkd.engine.journal.rows import Remembered, Statements, Times, Unprovable, Upload
 from cuzkd.engine.stats import Event, JournalWrite
 from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 
 log = structlog.get_logger()
 
-FILE = "journal.sqlite"
-MAGIC = b"SQLite format 3\0"
-VERSION_AT = 60  # of the header: four bytes, big-endian
-HEADER_BYTES = 100
 CLOSE_S = 10.0  # a disk that takes longer for the last records is not waited for
 # What is wrong with one record, and not with the disk: it alone fails.
 WRONG = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
@@ -272,8 +268,8 @@ class Journal:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _open(self) -> Remembered:
-        _require_ours(self.path)
-        _make(self.path)
+        require_ours(self.path)
+        make(self.path)
         self._db = db = sqlite3.connect(self.path, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row
@@ -339,39 +335,6 @@ def _apply(db: sqlite3.Connection, post: _Post) -> None:
         db.execute("ROLLBACK TO record")
         post.wrong = error
     db.execute("RELEASE record")
-
-
-def _require_ours(path: Path) -> None:
-    """Look at the header without touching anything. Raises InvalidInput."""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(HEADER_BYTES)
-    except FileNotFoundError:
-        return
-    if not header:  # made, and the process died
-        return
-    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-        raise InvalidInput(
-            f"journal {path}: is no journal of cuzkd. Nothing was changed. Restore it, or move it away together with "
-            "spool/: jobs that it holds are lost then"
-        )
-    version = int.from_bytes(header[VERSION_AT : VERSION_AT + 4], "big")
-    if version > rows.VERSION:
-        raise InvalidInput(
-            f"journal {path}: version {version}, this cuzkd knows versions up to {rows.VERSION}. Nothing was changed. "
-            "Start the newer cuzkd, or move the journal away together with spool/"
-        )
-
-
-def _make(path: Path) -> None:
-    """An empty file of ours, 0600; its log inherits that. Its folder is synced."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _call(heard: Heard) -> None:

@@ -162,6 +162,10 @@ def proved(job_id: str, result: PartitionResult) -> Statements:
             " key_digest = ?, h2d = ? WHERE job_id = ? AND number = ?",
             [row],
         ),
+        (
+            "UPDATE job SET crashes = 0 WHERE job_id = ?",
+            [(job_id,)],
+        ),  # it gets on: it is not what the daemon dies of
     )
 
 

@@ -27,7 +27,16 @@ from cuzkd.engine.channel import AsyncChannel
 from cuzkd.engine.payloads.turns import Turns
 from cuzkd.engine.process import describe_exit, reap, spawn
 from cuzkd.engine.wire import intake_pb2 as wire
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound, Unavailable, Unsupported, from_code
+from cuzkd.errors import (
+    SCARCE,
+    CuzkdError,
+    Exhausted,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+    Unsupported,
+    from_code,
+)
 from cuzkd.memory.budget import Reservation
 
 log = structlog.get_logger()
@@ -227,13 +236,16 @@ class Calculators:
     async def _spawn(self) -> _Process:
         if self._closed:
             raise Unavailable("the daemon is stopping")
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _not_started(error) from None
         try:
             process = await spawn(self._settings.command, theirs, self._state_dir)
             channel = await AsyncChannel.open(ours, wire.FromIntake)
         except OSError as error:
             ours.close()
-            raise Unavailable(f"input JSON: no process can be started: {error.strerror}") from None
+            raise _not_started(error) from None
         except BaseException:
             ours.close()  # if it was started, it ends for having nobody to listen to
             raise
@@ -260,3 +272,9 @@ class Calculators:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task
+
+
+def _not_started(error: OSError) -> CuzkdError:
+    if error.errno in SCARCE:
+        return Exhausted(f"input JSON: no process can be started now: {error.strerror}; try again later")
+    return Unavailable(f"input JSON: no process can be started: {error.strerror}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -75,6 +76,7 @@ class Intake:
         self._publish = publish
         self._clock = clock
         self._arriving = 0
+        self._left: list[SpoolFile] = []  # could not be removed
         self._at_work: set[asyncio.Future[Any]] = set()
 
     async def upload(self, size_bytes: int, chunks: AsyncIterator[Chunk], owner: str) -> str:
@@ -222,7 +224,7 @@ class Intake:
         )
         try:
             took = await self._calculators.calculate(manifest, inputs.path, path)
-            adopt = functools.partial(self._spool.adopt, path, inputs.digest)
+            adopt = functools.partial(self._spool.adopt, path)
             file = await self._to_end(adopt, self._remove_result)
         except BaseException as error:
             self.remove([replace(inputs, path=path)])
@@ -258,27 +260,43 @@ class Intake:
         self.remove(gathered.ours)
 
     def expire(self) -> None:
-        """Remove uploads that nobody wants."""
+        """Remove uploads that nobody wants, and what could not be removed before."""
+        if self._left:
+            left, self._left = self._left, []
+            self._track(asyncio.ensure_future(self._remove(left, again=True)))
         over = self._uploads.expire(self._clock())
         if over:
             self._journal.forget_uploads([upload.upload_id for upload in over])
             self.remove([upload.file for upload in over if not upload.taken])
 
     def remove(self, files: Iterable[SpoolFile]) -> None:
-        """Unlink in a thread: for a large file that takes a while."""
+        """Unlink in a thread: for a large file that takes a while. What cannot be removed is tried again by expire."""
         files = tuple(files)
         if files:
-            self._track(asyncio.ensure_future(asyncio.to_thread(self._remove_now, files)))
+            self._track(asyncio.ensure_future(self._remove(files)))
 
     async def settle(self) -> None:
         """Wait until the disk has done all that it was asked to do."""
         while self._at_work:
             await asyncio.wait(self._at_work)
 
-    def _remove_now(self, files: Sequence[SpoolFile]) -> None:
+    async def _remove(self, files: Sequence[SpoolFile], again: bool = False) -> None:
+        """again: it was said before that they are left."""
+        left = await asyncio.to_thread(self._remove_now, files)
+        self._left += [file for file, _ in left]
+        for file, error in () if again else left:
+            log.error("payload_not_removed", file=file.path, error=os.strerror(error.errno or 0))
+
+    def _remove_now(self, files: Sequence[SpoolFile]) -> list[tuple[SpoolFile, OSError]]:
+        """Returns those that are left, and why."""
+        left = []
         for file in files:
-            self._spool.remove(file)
+            try:
+                self._spool.remove(file)
+            except OSError as error:
+                left.append((file, error))
         self._faults.at("removed")
+        return left
 
     async def _make(self, payload: WitnessBytes | ServerPath | InputJson) -> SpoolFile:
         if isinstance(payload, ServerPath):

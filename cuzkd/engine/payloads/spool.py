@@ -32,7 +32,7 @@ from pathlib import Path
 
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import SpoolFile
-from cuzkd.errors import CuzkdError, Exhausted, InvalidInput, NotFound
+from cuzkd.errors import SCARCE, CuzkdError, Exhausted, InvalidInput, NotFound
 
 COPY_BYTES = 1 << 20
 MAX_PATH = 4096  # characters: Linux opens no longer one
@@ -40,7 +40,7 @@ SHOWN = 80  # characters of a path in a message
 KEY_FILE = "spool.key"
 KEY_BYTES = 32
 Chunk = bytes | memoryview  # of a payload, byte by byte
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, *SCARCE)
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: a pipe that nobody writes to must not hold us before we know that it is no regular file.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -104,12 +104,14 @@ class Spool:
         self._require_size(size_bytes)
         return str(self.directory / str(uuid.uuid4()))
 
-    def adopt(self, path: str, digest: bytes) -> SpoolFile:
-        """The file that was made at a place, synced by its maker; here its directory is. digest: of whatever it was
-        made from. Raises Exhausted.
-        """
+    def adopt(self, path: str) -> SpoolFile:
+        """The file that was made at a place, synced by its maker; here its directory is. Raises Exhausted."""
         with _disk(Path(path)):
-            size_bytes = os.stat(path).st_size
+            descriptor = os.open(path, _OPEN_FILE)
+            try:
+                size_bytes, digest = os.fstat(descriptor).st_size, self._digest(descriptor)
+            finally:
+                os.close(descriptor)
             self._names.sync().result()
         return SpoolFile(path, size_bytes, digest)
 
@@ -126,13 +128,32 @@ class Spool:
         """What the `digest` of its copy would be, without making one.
 
         Raises InvalidInput when the path is not absolute, not beneath an allowed folder, leads through a
-        link, or is no regular file; NotFound when there is none.
+        link, or is no regular file; NotFound when there is none; Exhausted when no file can be opened just now.
         """
-        hasher = self._hasher()
         with self._open_beneath(path) as descriptor:
-            while chunk := os.read(descriptor, COPY_BYTES):
-                hasher.update(chunk)
-        return hasher.digest()
+            return self._digest(descriptor)
+
+    def trouble(self, file: SpoolFile) -> str:
+        """What is wrong with a file of ours; "" while it has the content of its digest. Reads all of it.
+
+        Raises Exhausted when no file can be opened just now.
+        """
+        try:
+            descriptor = os.open(file.path, _OPEN_FILE)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return "is no regular file any more"
+                found = self._digest(descriptor)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return "is gone from the spool"
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            if error.errno in SCARCE:
+                raise Exhausted(f"spool {self.directory}: {reason}; try again later") from None
+            return f"cannot be read: {reason}"
+        return "" if found == file.digest else "has changed on the disk since it was accepted"
 
     def remove(self, file: SpoolFile) -> None:
         """Unlink it. A prover that has it mapped keeps its map. Calling it again changes nothing."""
@@ -145,6 +166,13 @@ class Spool:
 
     def _hasher(self, data: bytes = b"") -> hashlib.blake2b:
         return hashlib.blake2b(data, digest_size=32, key=self._key)
+
+    def _digest(self, descriptor: int) -> bytes:
+        """Of all that can be read."""
+        hasher = self._hasher()
+        while chunk := os.read(descriptor, COPY_BYTES):
+            hasher.update(chunk)
+        return hasher.digest()
 
     @contextlib.contextmanager
     def _open_beneath(self, path: str) -> Iterator[int]:
@@ -311,6 +339,8 @@ def _path_error(path: str, error: OSError) -> CuzkdError:
         return NotFound(f"{_shown(path)}: does not exist")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return InvalidInput(f"{_shown(path)}: leads through a link or something that is no folder")
+    if error.errno in SCARCE:
+        return Exhausted(f"{_shown(path)}: cannot be opened now: {os.strerror(error.errno)}; try again later")
     return InvalidInput(f"{_shown(path)}: cannot be opened: {os.strerror(error.errno or 0)}")
 
 

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cuzkd.engine.job import Priority, Ticket
-from cuzkd.errors import Exhausted
+from cuzkd.errors import Exhausted, NeverFits
 
 GROUPED = (Priority.NORMAL, Priority.LOW)  # what a prover may take out of turn, to go on with its key
 
@@ -87,13 +87,19 @@ class PartitionQueue:
         return itertools.chain.from_iterable(line.tickets for line in self._lines.values())
 
     def push(self, tickets: Sequence[Ticket]) -> None:
-        """All of them, or Exhausted and none."""
+        """All of them, or none. Raises as require_room does."""
         self.require_room(len(tickets))
         self.put_back(tickets)
 
-    def require_room(self, count: int) -> None:
-        """Raises Exhausted when `count` more would be too many."""
-        waiting = len(self)
+    def require_room(self, count: int, arriving: int = 0) -> None:
+        """Raises Exhausted when `count` more would be too many beside those that wait or arrive, NeverFits when they
+        are too many for an empty queue.
+        """
+        if count > self.max_partitions:
+            raise NeverFits(
+                f"queue: {count} partitions in one job, at most {self.max_partitions} may wait in all"
+            )
+        waiting = len(self) + arriving
         if waiting + count > self.max_partitions:
             raise Exhausted(
                 f"queue: {waiting} of at most {self.max_partitions} partitions wait, "
