@@ -18,6 +18,9 @@ MIB = 1 << 20
 BATCH = 50
 WARM, ALL = 200, 2000
 WAYS = ("bytes", "bytes", "upload", "path", "input", "bad")
+# Threads that gRPC keeps (EventEngine: one for each core, 4 to 16). It makes more where these are all at work, and ends
+# those when they have had nothing to do for 20 s.
+RESERVE = min(max(os.cpu_count(), 4), 16)
 BAD = frozenset({"unsatisfied_witness", "malformed_file", "invalid_witness"})
 
 
@@ -44,6 +47,7 @@ def sizes(here, caller):
     here.idle()
     wait_until(lambda: here.descriptors() == (time.sleep(0.5) or here.descriptors()))
     wait_until(lambda: caller.status().devices[0].state == "idle")
+    wait_until(lambda: Size.of(here.process.pid).threads["event_engine"] <= RESERVE, 60)
     provers = here.provers()
     intake = [pid for pid, line in here.children().items() if "intake_process" in line]
     found = {"front": Size.of(here.process.pid)}
