@@ -73,14 +73,16 @@ def _unpack(index: int, common: _Common, packed: bytes) -> PartitionResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndedJob:
-    """owner, request_id, content: as in its request. queue_wait_s, total_s: as in its views. result_bytes: about what
-    its results take in the journal, and more than they take here.
+    """owner, request_id, content: as in its request. digest: of the key that it was accepted for. queue_wait_s, total_s:
+    as in its views. result_bytes: about what its results take in the journal, and more than they take here.
     """
 
     job_id: str
+    sequence: int
     request_id: str
     owner: str
     circuit: str
+    digest: str
     priority: Priority
     content: bytes = field(repr=False)
     end: End
@@ -99,9 +101,11 @@ class EndedJob:
         done = end.state is JobState.DONE
         return cls(
             job_id=job.job_id,
+            sequence=job.sequence,
             request_id=request.request_id,
             owner=sys.intern(request.owner),
             circuit=sys.intern(request.circuit),
+            digest=sys.intern(job.digest),
             priority=request.priority,
             content=job.content,
             end=end,

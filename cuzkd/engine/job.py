@@ -254,6 +254,10 @@ class Job:
         return self.request.owner
 
     @property
+    def circuit(self) -> str:
+        return self.request.circuit
+
+    @property
     def in_hand(self) -> list[PartitionRecord]:
         """Those that provers hold."""
         return list(self._in_hand.values())

@@ -45,7 +45,7 @@ def made(job_id, *, partitions=1, sequence=1, request_id="", owner="", folder="/
     request = JobRequest("square", (), request_id, Priority.HIGH, owner, 7.5)
     records = []
     for index in range(partitions):
-        file = SpoolFile(f"{folder}/{job_id}-{index}", 100 + index, b"")
+        file = SpoolFile(f"{folder}/{job_id}-{index}", 100 + index, b"mac %d" % index)
         ticket = Ticket(
             f"{job_id}/{index}", job_id, index, "square", "d1", file.path, Priority.HIGH, sequence + index
         )
@@ -168,9 +168,16 @@ def test_uploads_and_who_took_them(tmp_path):
 
     asyncio.run(body())
     uploads = {upload.upload_id: upload for upload in remembered(tmp_path).uploads}
-    assert {name: upload.taken for name, upload in uploads.items()} == {"u1": False, "u2": True}
+    assert {name: upload.job_id for name, upload in uploads.items()} == {"u1": "", "u2": "a"}
     assert uploads["u1"].file == SpoolFile(str(tmp_path / "spool" / "u1"), 5, b"m" * 32)
     assert uploads["u1"].owner == "o" and 90 < uploads["u1"].expires_s - time.monotonic() < 101
+
+    async def forgotten():
+        async with opened(tmp_path) as journal:
+            journal.forget(["a"])
+
+    asyncio.run(forgotten())
+    assert [upload.upload_id for upload in remembered(tmp_path).uploads] == ["u1"]
 
 
 def test_the_unprovable_are_bounded(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import stat
-from dataclasses import replace
 
 import pytest
 
@@ -171,19 +170,23 @@ def test_uploads_are_taken_once_and_expire(spool):
     a, b = Upload("a", first, "me", 10.0), Upload("b", second, "me", 15.0)
     for upload in (a, b):
         uploads.add(upload)
-    uploads.take(["a"])
-    for ids in (["a"], ["b", "a"]):
+    assert uploads.find("a", "me") is a
+    uploads.take([a], "job")
+    for some in ([a], [b, a]):
         with pytest.raises(NotFound, match="used it up"):
-            uploads.take(ids)
-    assert uploads.find("a", "me") == first
-    with pytest.raises(NotFound, match="unknown, or it has expired"):
-        uploads.find("a", "you")
+            uploads.take(some, "other job")
+    assert uploads.digest("a", "me") == first.digest and uploads.digest("b", "me") == second.digest
+    for ask in (uploads.find, uploads.digest):
+        with pytest.raises(NotFound, match="unknown, or it has expired"):
+            ask("a", "you")
     assert uploads.expire(9.9) == []
     uploads.require_room(arriving=8)
     with pytest.raises(Exhausted, match="10 of at most 10"):
         uploads.require_room(arriving=9)
-    assert uploads.expire(15.0) == [replace(a, taken=True), b]
+    assert uploads.expire(15.0) == [b]
     uploads.require_room(arriving=9)
+    assert uploads.digest("a", "me") == first.digest  # as long as its job is known
+    uploads.forget(["job", "another job"])
     for upload_id in ("a", "b"):
         with pytest.raises(NotFound, match="expired"):
             uploads.find(upload_id, "me")
@@ -191,12 +194,16 @@ def test_uploads_are_taken_once_and_expire(spool):
 
 def test_uploads_come_back_when_the_job_does_not(spool):
     uploads = Uploads(expiry_s=10.0, max_waiting=10)
-    for name, expires_s in (("a", 5.0), ("b", 50.0)):
-        uploads.add(Upload(name, spool.write(name.encode()), "", expires_s))
-    uploads.take(["a", "b"])
-    uploads.expire(20.0)
-    assert uploads.give_back(["a", "b"]) == ["a"]  # its time was over meanwhile
-    uploads.take(["b"])
+    a, b, c = (
+        Upload(name, spool.write(name.encode()), "", t) for name, t in (("a", 5.0), ("b", 50.0), ("c", 60.0))
+    )
+    for upload in (a, b, c):
+        uploads.add(upload)
+    uploads.take([a, b], "job")
+    assert uploads.expire(20.0) == []
+    uploads.give_back([b, a], "job")
+    assert uploads.expire(20.0) == [a]  # its time was over meanwhile
+    uploads.take([b], "another job")
 
 
 def test_the_key_lasts_and_is_ours_alone(tmp_path):

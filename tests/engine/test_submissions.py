@@ -7,7 +7,7 @@ import os
 
 import pytest
 import structlog
-from engine.front import begun, job, running, spooled
+from engine.front import FakeRegistry, begun, job, manifest, running, spooled
 from engine.test_engine import PATIENCE_S, begins, proved, run, until
 
 from cuzkd.engine.job import JobState, ServerPath, UploadRef
@@ -237,6 +237,66 @@ def test_a_file_that_cannot_be_removed_takes_no_other_along_and_is_tried_again(t
             stuck.clear()
             while spooled(tmp_path):
                 await asyncio.sleep(0.01)
+
+    run(body())
+
+
+def test_a_repeated_request_gets_its_job_whatever_has_become_of_the_circuit(tmp_path):
+    async def body():
+        registry = FakeRegistry()
+        async with running(tmp_path, registry) as engine:
+            done = await proved(engine, "ok:1", request_id="r")
+            failed = await proved(engine, "fail:internal", request_id="f")
+            for circuits in (
+                {},
+                {"square": manifest(n_wires=12)},
+                {"square": manifest(), "cube": manifest()},
+            ):
+                registry.circuits = circuits
+                assert (await engine.submit(job("ok:1", request_id="r"))).job_id == done.job_id
+                for other in (job("ok:2", request_id="r"), job("ok:1", circuit="cube", request_id="r")):
+                    with pytest.raises(AlreadyExists, match=done.job_id):
+                        await engine.submit(other)
+            registry.circuits = {}
+            with pytest.raises(NotFound, match="square"):  # a new try needs it
+                await engine.submit(job("fail:internal", request_id="f"))
+            registry.circuits = {"square": manifest(n_wires=12)}
+            again = await engine.submit(job("fail:internal", request_id="f"))
+            assert again.job_id != failed.job_id
+            await engine.wait(again.job_id, PATIENCE_S)
+
+    run(body())
+
+
+def test_what_a_request_named_is_known_as_long_as_its_job(tmp_path):
+    allowed, state = tmp_path / "allowed", tmp_path / "state"
+    allowed.mkdir()
+    (allowed / "w").write_text("ok:path")
+    options = {"upload_expiry_s": 0.0, "tick_s": 3600.0, "server_folders": (allowed,)}
+
+    async def body():
+        async with running(state, **options) as engine:
+            upload = await engine.upload(9, chunks(b"ok:upload"))
+            by_upload = job(UploadRef(upload), request_id="u")
+            by_path = job(ServerPath(str(allowed / "w")), request_id="p")
+            done = [await engine.submit(request) for request in (by_upload, by_path)]
+            for view in done:
+                await engine.wait(view.job_id, PATIENCE_S)
+            (allowed / "w").unlink()
+        for _ in range(2):
+            async with running(state, **options) as engine:
+                engine._intake.expire()
+                assert (await engine.submit(by_upload)).job_id == done[0].job_id
+                assert (await engine.submit(job("ok:upload", request_id="u"))).job_id == done[0].job_id
+                with pytest.raises(NotFound, match=rf"does not exist; .* job {done[1].job_id} has it"):
+                    await engine.submit(by_path)
+                with pytest.raises(NotFound, match="used it up"):
+                    await engine.submit(job(UploadRef(upload)))
+        async with running(state, **options, result_expiry_s=0.0) as engine:
+            engine._jobs.expire()
+            with pytest.raises(NotFound, match="unknown, or it has expired"):
+                await engine.submit(by_upload)
+            assert not engine._intake._uploads._taken
 
     run(body())
 

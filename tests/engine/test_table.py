@@ -21,8 +21,8 @@ from cuzkd.errors import NotFound
 PLENTY = 1 << 30
 
 
-def add(table, job_id, request_id="", ended_s=None, owner="", proof=b""):
-    ticket = Ticket(f"{job_id}/0", job_id, 0, "c", "d", "/spool/x", Priority.NORMAL, 1)
+def add(table, job_id, request_id="", ended_s=None, owner="", proof=b"", sequence=1):
+    ticket = Ticket(f"{job_id}/0", job_id, 0, "c", "d", "/spool/x", Priority.NORMAL, sequence)
     record = PartitionRecord(ticket, SpoolFile("/spool/x", 1, b""))
     job = Job(job_id, JobRequest("c", (), request_id, owner=owner), b"content", 0.0, [record])
     table.add(job)
@@ -54,6 +54,18 @@ def test_of_what_has_ended_the_same_is_found_also_after_a_restart():
         assert (found.content, found.end) == (b"content", job.end)
         assert table.get("1") is None and not len(table) and table._bytes == job.result_bytes
         assert table.expire(11.0) == ["1"] and table._bytes == 0
+
+
+def test_the_newest_is_who_came_last_whatever_the_clock_said_at_the_end():
+    before, after = JobTable(10.0, 10, PLENTY), JobTable(10.0, 10, PLENTY)
+    old, new = add(before, "1", "r", ended_s=5.0, sequence=1), add(before, "2", "r", ended_s=3.0, sequence=2)
+    for job in (new, old):  # as they ended, by a clock that was set back
+        after.restore(EndedJob.of(job))
+    for table in (before, after):
+        assert table.find("r").job_id == "2"
+    running = add(after, "3", "r", sequence=3)
+    after.restore(EndedJob.of(old))
+    assert after.find("r") is running
 
 
 def test_owners_do_not_meet():

@@ -245,6 +245,7 @@ class Jobs:
         """Forget ended jobs that are too old or too many."""
         if gone := self.table.expire(self._clock()):
             self._journal.forget(gone)
+            self._intake.forget(gone)
 
     # -- stopping --
 

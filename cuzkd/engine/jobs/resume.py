@@ -10,6 +10,7 @@ were promised to nobody and are removed. Life. look, once, before anything is ac
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 
 from cuzkd.engine.job import Job, PartitionRecord, Stage
@@ -34,13 +35,14 @@ class Found:
 def look(remembered: Remembered, spool: Spool) -> Found:
     """Blocks on the disk."""
     running = tuple((job, _trouble(job)) for job in remembered.running)
+    jobs = {job.job_id for job in remembered.running} | {job.job_id for job in remembered.ended}
     uploads = [
         upload
         for upload in remembered.uploads
-        if upload.taken or not _wrong(upload.file.path, upload.file.nbytes)
+        if (upload.job_id in jobs if upload.job_id else not _wrong(upload.file.path, upload.file.nbytes))
     ]
     named = {record.file.path for job, _ in running for record in job.partitions}
-    named |= {upload.file.path for upload in uploads if not upload.taken}
+    named |= {upload.file.path for upload in uploads if not upload.job_id}
     kept = {upload.upload_id for upload in uploads}
     return Found(
         running=running,
@@ -69,4 +71,6 @@ def _wrong(path: str, nbytes: int) -> str:
         found = os.lstat(path)
     except OSError:
         return "is gone from the spool"
+    if not stat.S_ISREG(found.st_mode):
+        return "is no regular file any more"
     return "" if found.st_size == nbytes else f"has {found.st_size} bytes, and had {nbytes}"

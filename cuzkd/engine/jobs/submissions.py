@@ -31,7 +31,7 @@ from cuzkd.engine.jobs.outlook import Outlook
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.payloads.intake import Gathered, Intake
 from cuzkd.engine.stats import Event, JobSubmitted, Refused
-from cuzkd.errors import BY_CODE, AlreadyExists, CuzkdError, Exhausted, InvalidInput
+from cuzkd.errors import BY_CODE, AlreadyExists, CuzkdError, Exhausted, InvalidInput, NotFound
 
 MAX_REQUEST_ID = 256  # characters
 # Errors that the same bytes would meet with again: a repeated request gets the failed job, not another one.
@@ -70,7 +70,7 @@ class Submissions:
         self._sequences = itertools.count(1)
         self._turns: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}  # and how many hold or want it
         self._arriving = 0  # partitions of jobs that are being recorded
-        self._recording: set[asyncio.Task[Job]] = set()
+        self._recording: set[asyncio.Task[None]] = set()
 
     def resume_after(self, sequence: int) -> None:
         """Places up to this one are taken by jobs of earlier runs."""
@@ -98,14 +98,12 @@ class Submissions:
                 f"request_id: {len(request.request_id)} characters, at most {MAX_REQUEST_ID} are allowed"
             )
         earlier = self._jobs.table.newest(request.request_id, request.owner)
-        if earlier is None:
-            self._require_open()
-        manifest = self._registry.get(request.circuit)  # read once; from then on it is a look at its file
-        if earlier is not None:
-            await self._require_same(request, manifest, earlier)
+        if earlier is not None:  # whatever has become of its circuit
+            await self._require_same(request, earlier)
             if _stands(earlier):
                 return earlier
         self._require_open()
+        manifest = self._registry.get(request.circuit)  # read once; from then on it is a look at its file
         self._require_possible(manifest)
         self._require_room(len(request.partitions))  # before anything is written
         gathered = await self._intake.gather(manifest, request.partitions, request.owner)
@@ -117,15 +115,16 @@ class Submissions:
                 gathered = await self._intake.calculate(manifest, gathered)
             self._require_open()
             self._require_room(len(gathered.files))
-            self._intake.claim(gathered)
+            job = self._make(request, manifest, gathered)
+            self._intake.claim(gathered, job.job_id)
         except BaseException:
             self._intake.discard(gathered)
             raise
-        recording = asyncio.ensure_future(self._record(request, manifest, gathered))
+        recording = asyncio.ensure_future(self._record(job, gathered))
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         try:
-            job = await asyncio.shield(recording)
+            await asyncio.shield(recording)
         except (
             asyncio.CancelledError
         ):  # the client has gone: the job is the daemon's now, and its id is taken
@@ -134,9 +133,15 @@ class Submissions:
         self._faults.at("accepted")
         return job
 
-    async def _require_same(self, request: JobRequest, manifest: Manifest, earlier: AnyJob) -> None:
-        content = await self._intake.content(manifest, request.partitions, request.owner)
-        if earlier.content != content:
+    async def _require_same(self, request: JobRequest, earlier: AnyJob) -> None:
+        """Compared by the key that the earlier one was accepted for."""
+        try:
+            content = await self._intake.content(earlier.digest, request.partitions, request.owner)
+        except NotFound as error:
+            raise NotFound(
+                f"{error}; request_id {request.request_id!r}: job {earlier.job_id} has it, ask for that"
+            ) from None
+        if (request.circuit, content) != (earlier.circuit, earlier.content):
             raise AlreadyExists(
                 f"request_id {request.request_id!r}: job {earlier.job_id} has it, with other content"
             )
@@ -152,22 +157,20 @@ class Submissions:
             full.retry_after_s = max(wait_s, 1.0)
             raise full from None
 
-    async def _record(self, request: JobRequest, manifest: Manifest, gathered: Gathered) -> Job:
+    async def _record(self, job: Job, gathered: Gathered) -> None:
         """The moment in which a job begins to exist. Nothing that a client does ends it half-way."""
-        job = self._make(request, manifest, gathered)
         self._arriving += len(job.partitions)
         try:
-            await self._journal.accept(job, tuple(gathered.uploads))
+            await self._journal.accept(job, [upload.upload_id for upload in gathered.uploads])
         except BaseException:
-            self._intake.give_back(gathered)
+            self._intake.give_back(gathered, job.job_id)
             raise
         finally:
             self._arriving -= len(job.partitions)
-        self._publish(JobSubmitted(job.job_id, request.circuit, request.priority, len(job.partitions)))
+        self._publish(JobSubmitted(job.job_id, job.circuit, job.request.priority, len(job.partitions)))
         self._jobs.begin(job)
-        return job
 
-    def _recorded(self, recording: asyncio.Task[Job]) -> None:
+    def _recorded(self, recording: asyncio.Task[None]) -> None:
         self._recording.discard(recording)
         if not recording.cancelled():
             recording.exception()  # its client may have gone

@@ -43,7 +43,7 @@ class JobTable:
         self._running[job.job_id] = job
         self._keys[job.request.circuit, job.digest] += 1
         self._count(job, 1)
-        self._name(job.request.owner, job.request.request_id, job.job_id)
+        self._name(job.request.request_id, job)
 
     def end(self, job: Job) -> None:
         """The job has reached its end; it begins to age."""
@@ -57,12 +57,16 @@ class JobTable:
 
     def restore(self, job: EndedJob) -> None:
         """One that has ended before this run; the oldest end comes first."""
-        self._name(job.owner, job.request_id, job.job_id)
+        self._name(job.request_id, job)
         self._keep(job)
 
-    def _name(self, owner: str, request_id: str, job_id: str) -> None:
-        if request_id:
-            self._newest[owner, request_id] = job_id
+    def _name(self, request_id: str, job: AnyJob) -> None:
+        """It has this request_id from now on, unless a later one has: ends are restored in another order than that of
+        arrival.
+        """
+        earlier = self.newest(request_id, job.owner)
+        if request_id and (earlier is None or earlier.sequence <= job.sequence):
+            self._newest[job.owner, request_id] = job.job_id
 
     def _keep(self, job: EndedJob) -> None:
         self._ended[job.job_id] = job

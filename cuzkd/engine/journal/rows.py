@@ -45,14 +45,16 @@ CREATE TABLE job (
 ) WITHOUT ROWID;
 CREATE TABLE partition (
   job_id TEXT NOT NULL, number INTEGER NOT NULL,
-  file TEXT NOT NULL, nbytes INTEGER NOT NULL, content BLOB NOT NULL, attempt INTEGER NOT NULL DEFAULT 1,
+  file TEXT NOT NULL, nbytes INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL,
+  attempt INTEGER NOT NULL DEFAULT 1,
   proof BLOB, publics BLOB, phases TEXT, backend TEXT, device TEXT, attempts INTEGER, key_digest TEXT, h2d INTEGER,
   PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
 CREATE TABLE upload (
   upload_id TEXT PRIMARY KEY, file TEXT NOT NULL, nbytes INTEGER NOT NULL, mac BLOB NOT NULL,
-  owner TEXT NOT NULL, expires REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0
+  owner TEXT NOT NULL, expires REAL NOT NULL, job_id TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
+CREATE INDEX upload_of_job ON upload (job_id);
 CREATE TABLE unprovable (number INTEGER PRIMARY KEY, content BLOB NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
 CREATE TABLE life (clean INTEGER NOT NULL);
 INSERT INTO life VALUES (1);
@@ -63,13 +65,15 @@ Statements = tuple[tuple[str, Sequence[tuple[object, ...]]], ...]  # SQL, and th
 
 @dataclass(frozen=True)
 class Upload:
-    """A payload that no job has taken, or (taken) whose digest is still of use. expires_s: of the engine's clock."""
+    """A payload that waits for a job; or (job_id) one that a job has taken, whose digest is of use as long as that job
+    is known. expires_s: of the engine's clock, unless it is taken.
+    """
 
     upload_id: str
     file: SpoolFile
     owner: str
     expires_s: float
-    taken: bool = False
+    job_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,17 +126,26 @@ def accepted(job: Job, upload_ids: Iterable[str], times: Times) -> Statements:
         int(request.priority), request.deadline_s, times.wall(job.submitted_s),
     )  # fmt: skip
     files = [
-        (job.job_id, ticket.index, Path(record.file.path).name, record.file.nbytes, record.content)
+        (
+            job.job_id, ticket.index, Path(record.file.path).name, record.file.nbytes, record.file.digest,
+            record.content,
+        )
         for ticket, record in zip(tickets, job.partitions, strict=True)
-    ]
+    ]  # fmt: skip
     return (
         (
             "INSERT INTO job (job_id, sequence, owner, request_id, circuit, digest, content, priority, deadline,"
             " submitted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [row],
         ),
-        ("INSERT INTO partition (job_id, number, file, nbytes, content) VALUES (?, ?, ?, ?, ?)", files),
-        ("UPDATE upload SET taken = 1 WHERE upload_id = ?", [(upload_id,) for upload_id in upload_ids]),
+        (
+            "INSERT INTO partition (job_id, number, file, nbytes, mac, content) VALUES (?, ?, ?, ?, ?, ?)",
+            files,
+        ),
+        (
+            "UPDATE upload SET job_id = ? WHERE upload_id = ?",
+            [(job.job_id, upload_id) for upload_id in upload_ids],
+        ),
     )
 
 
@@ -184,7 +197,7 @@ def ended(job: Job, times: Times) -> Statements:
 
 def forgotten(job_ids: Iterable[str]) -> Statements:
     rows = [(job_id,) for job_id in job_ids]
-    return (("DELETE FROM job WHERE job_id = ?", rows), ("DELETE FROM partition WHERE job_id = ?", rows))
+    return tuple((f"DELETE FROM {table} WHERE job_id = ?", rows) for table in ("job", "partition", "upload"))
 
 
 def uploaded(upload: Upload, times: Times) -> Statements:
@@ -253,7 +266,7 @@ def read(db: sqlite3.Connection, spool: Path, times: Times, clean: bool) -> Reme
             SpoolFile(_path(row, spool), row["nbytes"], row["mac"]),
             row["owner"],
             times.clock(row["expires"]),
-            bool(row["taken"]),
+            row["job_id"],
         )
         for row in db.execute("SELECT * FROM upload ORDER BY expires")
     ]
@@ -288,7 +301,7 @@ def _job(row: sqlite3.Row, partitions: Sequence[sqlite3.Row], spool: Path, times
 
 
 def _record(row: sqlite3.Row, part: sqlite3.Row, spool: Path, submitted_s: float) -> PartitionRecord:
-    file = SpoolFile(_path(part, spool), part["nbytes"], b"")
+    file = SpoolFile(_path(part, spool), part["nbytes"], part["mac"])
     ticket = Ticket(
         partition_id=f"{row['job_id']}/{part['number']}",
         job_id=row["job_id"],

@@ -15,7 +15,7 @@ import asyncio
 import functools
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -43,12 +43,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Gathered:
-    """One file per partition. uploads: those that are, by id. content: digest over all of the job, with inputs as they
+    """One file per partition. uploads: those that are. content: digest over all of the job, with inputs as they
     came; contents: of circuit and payload, by partition. inputs: indexes of files that are input JSON still.
     """
 
     files: tuple[SpoolFile, ...]
-    uploads: Mapping[str, SpoolFile]
+    uploads: tuple[Upload, ...]
     ours: tuple[SpoolFile, ...]  # made for this request alone
     content: bytes
     contents: tuple[bytes, ...]
@@ -141,11 +141,12 @@ class Intake:
                 self._calculators.require_possible(manifest)
                 self._calculators.require_size(len(payload.data))
 
-    async def content(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> bytes:
-        """What `gather` would find out, without making a file. Raises InvalidInput, NotFound, Unsupported."""
-        self.require_possible(manifest, payloads, owner)
+    async def content(self, circuit: str, payloads: Sequence[Payload], owner: str) -> bytes:
+        """What `gather` would find out, without making a file; also of uploads that a known job has taken. circuit: its
+        digest. Raises InvalidInput, NotFound, Exhausted.
+        """
         digests = [await self._digest(payload, owner) for payload in payloads]
-        return self._contents(manifest, payloads, digests)[0]
+        return self._contents(circuit, payloads, digests)[0]
 
     async def gather(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> Gathered:
         """Every payload as a synced file. Raises InvalidInput, NotFound, Exhausted, Unsupported; then nothing is
@@ -154,35 +155,35 @@ class Intake:
         self.require_possible(manifest, payloads, owner)
         files: list[SpoolFile] = []
         ours: list[SpoolFile] = []
-        uploads: dict[str, SpoolFile] = {}
+        uploads: list[Upload] = []
         try:
             for payload in payloads:
                 if isinstance(payload, UploadRef):
-                    uploads[payload.upload_id] = self._uploads.find(payload.upload_id, owner)
-                    files.append(uploads[payload.upload_id])
+                    uploads.append(self._uploads.find(payload.upload_id, owner))
+                    files.append(uploads[-1].file)
                 else:
                     ours.append(await self._make(payload))
                     files.append(ours[-1])
         except BaseException:
             self.remove(ours)
             raise
-        content, contents = self._contents(manifest, payloads, [file.digest for file in files])
+        content, contents = self._contents(manifest.digest, payloads, [file.digest for file in files])
         inputs = tuple(index for index, payload in enumerate(payloads) if isinstance(payload, InputJson))
-        return Gathered(tuple(files), uploads, tuple(ours), content, contents, inputs)
+        return Gathered(tuple(files), tuple(uploads), tuple(ours), content, contents, inputs)
 
     def _contents(
-        self, manifest: Manifest, payloads: Sequence[Payload], digests: Sequence[bytes]
+        self, circuit: str, payloads: Sequence[Payload], digests: Sequence[bytes]
     ) -> tuple[bytes, tuple[bytes, ...]]:
         """Of the job, and of each partition."""
         kinds = [b"inputs" if isinstance(payload, InputJson) else b"witness" for payload in payloads]
-        circuit = manifest.digest.encode()
-        each = tuple(self._spool.combine([circuit, *pair]) for pair in zip(kinds, digests, strict=True))
-        return self._spool.combine([circuit, *each]), each
+        key = circuit.encode()
+        each = tuple(self._spool.combine([key, *pair]) for pair in zip(kinds, digests, strict=True))
+        return self._spool.combine([key, *each]), each
 
     async def _digest(self, payload: Payload, owner: str) -> bytes:
         match payload:
             case UploadRef():
-                return self._uploads.find(payload.upload_id, owner).digest
+                return self._uploads.digest(payload.upload_id, owner)
             case ServerPath():
                 return await self._to_end(functools.partial(self._spool.digest_of, payload.path))
             case _:
@@ -244,16 +245,16 @@ class Intake:
         self._publish(WitnessCalculated(manifest.name, "", phases))
         return file
 
-    def claim(self, gathered: Gathered) -> None:
-        """All files are the job's from now on. Raises NotFound, having taken nothing, when another job has taken one of
-        the uploads meanwhile.
+    def claim(self, gathered: Gathered, job_id: str) -> None:
+        """All files are this job's from now on. Raises NotFound, having taken nothing, when another one has taken one
+        of the uploads meanwhile.
         """
-        self._uploads.take(gathered.uploads)
+        self._uploads.take(gathered.uploads, job_id)
 
-    def give_back(self, gathered: Gathered) -> None:
+    def give_back(self, gathered: Gathered, job_id: str) -> None:
         """Claimed, and the job does not exist after all: uploads wait for another one, the rest is removed."""
-        lapsed = self._uploads.give_back(gathered.uploads)
-        self.remove([*gathered.ours, *(gathered.uploads[upload_id] for upload_id in lapsed)])
+        self._uploads.give_back(gathered.uploads, job_id)
+        self.remove(gathered.ours)
 
     def discard(self, gathered: Gathered) -> None:
         """Not claimed: uploads stay as they are."""
@@ -267,7 +268,11 @@ class Intake:
         over = self._uploads.expire(self._clock())
         if over:
             self._journal.forget_uploads([upload.upload_id for upload in over])
-            self.remove([upload.file for upload in over if not upload.taken])
+            self.remove([upload.file for upload in over])
+
+    def forget(self, job_ids: Iterable[str]) -> None:
+        """Nobody can repeat these jobs any more."""
+        self._uploads.forget(job_ids)
 
     def remove(self, files: Iterable[SpoolFile]) -> None:
         """Unlink in a thread: for a large file that takes a while. What cannot be removed is tried again by expire."""

@@ -4,18 +4,17 @@ Problem. An upload whose client has gone must not lie about for ever, nor may a 
 fill the disk with them; one that a job has used must be recognised when the client, having lost the reply,
 submits the same request again, also after a restart.
 Design. A table from our id to a spool file, with a bound on those that arrive or wait; the journal has the same rows. A
-job takes an upload exactly once, at the moment it is accepted; the digest stays known until the upload's time is over,
-so that a repeated request can still be compared. An upload is there for its owner alone.
-Life. add -> find -> take [-> give_back, when the job could not be recorded] -> forgotten at expiry; not taken: file
+job takes an upload exactly once, at the moment it is accepted; the digest stays known as long as that job is, so that a
+repeated request can be compared. An upload is there for its owner alone.
+Life. add -> find -> take [-> give_back, when the job could not be recorded] -> forgotten with its job; not taken: file
 removed at expiry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Sequence
 
-from cuzkd.engine.job import SpoolFile
 from cuzkd.engine.journal.rows import Upload
 from cuzkd.errors import Exhausted, NotFound
 
@@ -26,71 +25,76 @@ class Uploads:
     def __init__(self, expiry_s: float, max_waiting: int) -> None:
         self.expiry_s = expiry_s
         self._max_waiting = max_waiting
-        self._waiting = 0  # not taken yet
-        self._uploads: dict[str, Upload] = {}  # oldest first
+        self._waiting: dict[str, Upload] = {}  # whose time is over first comes first
+        self._taken: dict[str, tuple[str, bytes]] = {}  # owner and digest
+        self._of_job: dict[str, list[str]] = {}  # which of them a job has taken
 
     def require_room(self, arriving: int) -> None:
         """Raises Exhausted when no other may begin while so many are arriving."""
-        if self._waiting + arriving >= self._max_waiting:
+        if len(self._waiting) + arriving >= self._max_waiting:
             raise Exhausted(
-                f"uploads: {self._waiting + arriving} of at most {self._max_waiting} arrive or wait for a job; "
+                f"uploads: {len(self._waiting) + arriving} of at most {self._max_waiting} arrive or wait for a job; "
                 "submit those, or try again later"
             )
 
     def add(self, upload: Upload) -> None:
         """From now on a job may take it. Or, of an earlier run of the daemon, has taken it."""
-        self._uploads[upload.upload_id] = upload
-        self._waiting += not upload.taken
+        if upload.job_id:
+            self._keep([upload], upload.job_id)
+        else:
+            self._waiting[upload.upload_id] = upload
 
-    def find(self, upload_id: str, owner: str = "") -> SpoolFile:
-        """Its file, also when a job has taken it (then only the digest is of use). Raises NotFound."""
-        return self._find(upload_id, owner).file
+    def find(self, upload_id: str, owner: str = "") -> Upload:
+        """One that waits. Raises NotFound, also when a job has taken it."""
+        upload = self._waiting.get(upload_id)
+        if upload is not None and upload.owner == owner:
+            return upload
+        self.digest(upload_id, owner)  # else it is unknown
+        raise NotFound(f"upload {upload_id}: another job has used it up; upload the file again")
 
-    def require_free(self, upload_id: str) -> None:
-        """Raises NotFound when a job has taken it, or when it has expired."""
-        upload = self._uploads.get(upload_id)
-        if upload is None:
-            raise _unknown(upload_id)
-        if upload.taken:
-            raise NotFound(f"upload {upload_id}: another job has used it up; upload the file again")
+    def digest(self, upload_id: str, owner: str = "") -> bytes:
+        """Of its content, also when a job has taken it. Raises NotFound."""
+        if (upload := self._waiting.get(upload_id)) is not None:
+            found = upload.owner, upload.file.digest
+        else:
+            found = self._taken.get(upload_id, ("", b""))
+        whose, digest = found
+        if whose != owner or not digest:
+            raise NotFound(f"upload {upload_id[:80]!r}: unknown, or it has expired")
+        return digest
 
-    def take(self, upload_ids: Iterable[str]) -> None:
+    def take(self, uploads: Sequence[Upload], job_id: str) -> None:
         """From now on the files are the job's: all of them, or NotFound and none."""
-        for upload_id in (upload_ids := tuple(upload_ids)):
-            self.require_free(upload_id)
-        for upload_id in upload_ids:
-            self._uploads[upload_id] = replace(self._uploads[upload_id], taken=True)
-        self._waiting -= len(upload_ids)
+        for upload in uploads:
+            self.find(upload.upload_id, upload.owner)
+        for upload in uploads:
+            del self._waiting[upload.upload_id]
+        self._keep(uploads, job_id)
 
-    def give_back(self, upload_ids: Iterable[str]) -> list[str]:
-        """That job does not exist after all. Returns those whose time was over meanwhile: nobody's now."""
-        lapsed = []
-        for upload_id in upload_ids:
-            if upload_id in self._uploads:
-                self._uploads[upload_id] = replace(self._uploads[upload_id], taken=False)
-                self._waiting += 1
-            else:
-                lapsed.append(upload_id)
-        return lapsed
+    def give_back(self, uploads: Iterable[Upload], job_id: str) -> None:
+        """That job does not exist after all; they wait again, and those whose time was over meanwhile not for long."""
+        self.forget([job_id])
+        waiting = {**self._waiting, **{upload.upload_id: upload for upload in uploads}}
+        self._waiting = dict(sorted(waiting.items(), key=lambda item: item[1].expires_s))
+
+    def forget(self, job_ids: Iterable[str]) -> None:
+        """These jobs are unknown from now on, and so are the uploads that they have taken."""
+        for job_id in job_ids:
+            for upload_id in self._of_job.pop(job_id, ()):
+                del self._taken[upload_id]
 
     def expire(self, now_s: float) -> list[Upload]:
-        """Forget those whose time is over; returns them."""
+        """Forget those that wait and whose time is over; returns them."""
         over = []
-        for upload in self._uploads.values():
+        for upload in self._waiting.values():
             if upload.expires_s > now_s:
                 break  # they come in order
             over.append(upload)
         for upload in over:
-            del self._uploads[upload.upload_id]
-        self._waiting -= sum(not upload.taken for upload in over)
+            del self._waiting[upload.upload_id]
         return over
 
-    def _find(self, upload_id: str, owner: str) -> Upload:
-        upload = self._uploads.get(upload_id)
-        if upload is None or upload.owner != owner:
-            raise _unknown(upload_id)
-        return upload
-
-
-def _unknown(upload_id: str) -> NotFound:
-    return NotFound(f"upload {upload_id[:80]!r}: unknown, or it has expired")
+    def _keep(self, uploads: Iterable[Upload], job_id: str) -> None:
+        for upload in uploads:
+            self._taken[upload.upload_id] = sys.intern(upload.owner), upload.file.digest
+            self._of_job.setdefault(job_id, []).append(upload.upload_id)
