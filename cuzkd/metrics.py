@@ -12,6 +12,7 @@ Life. `handle` and `serves` on the engine's loop; `text` on any thread.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 
@@ -131,6 +132,9 @@ class Metrics:
         self._key_load = seconds("key_load", "Loading a key.", "circuit")
         self._budget = gauge("budget_bytes", "Host memory budget.", "kind")
         self._budget_waiting = gauge("budget_requests", "Requests waiting for memory.")
+        # Looked up for every proof, again and again: by labels, once.
+        self._phase_of = functools.cache(self._phase.labels)
+        self._waiting_of = functools.cache(self._waiting.labels)
         self._beats: dict[str, Heartbeat] = {}
         self._circuits: dict[str, set[str]] = {}
         self._states: dict[str, str] = {}
@@ -192,7 +196,7 @@ class Metrics:
                     self._wrong.labels(event.device).inc()
             case QueueDepths():
                 for priority, count in event.waiting.items():
-                    self._waiting.labels(_name(priority)).set(count)
+                    self._waiting_of(_name(priority)).set(count)
             case BudgetState():
                 self._budget.labels("limit").set(event.limit_bytes)
                 self._budget.labels("used").set(event.used_bytes)
@@ -227,7 +231,7 @@ class Metrics:
     def _phases(self, circuit: str, backend: str, phases: Mapping[str, float]) -> None:
         for phase, seconds in phases.items():
             if math.isfinite(seconds):  # a sum with NaN in it stays NaN
-                self._phase.labels(phase, circuit, backend).observe(max(seconds, 0.0))
+                self._phase_of(phase, circuit, backend).observe(max(seconds, 0.0))
 
     def _written(self, event: JournalWrite) -> None:
         self._journal.observe(event.seconds)
