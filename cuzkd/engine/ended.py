@@ -73,8 +73,8 @@ def _unpack(index: int, common: _Common, packed: bytes) -> PartitionResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndedJob:
-    """owner, request_id, content: as in its request. digest: of the key that it was accepted for. queue_wait_s, total_s:
-    as in its views. result_bytes: about what its results take in the journal, and more than they take here.
+    """owner, request_id, content: as in its request. digest: of the key that it was accepted for. queue_wait_s,
+    total_s: as in its views. result_bytes: about what its results take in the journal, and more than they take here.
     """
 
     job_id: str

@@ -190,7 +190,7 @@ class Engine:
             self._jobs.table.restore(over)
         self._submissions.resume_after(remembered.last_sequence)
         for job, trouble in found.running:
-            self._jobs.begin(job)
+            self._jobs.begin(job, held=not remembered.clean)
             if trouble:
                 self._jobs.end(job, JobState.FAILED, CuzkdError.code, trouble)
             else:
@@ -198,6 +198,7 @@ class Engine:
                 self.publish(
                     JobResumed(job.job_id, job.request.circuit, len(job.partitions), len(done), done)
                 )
+        self._jobs.check()
 
     def drain(self) -> None:
         """Refuse new work from now on and give provers nothing more; what they have goes on."""
@@ -215,6 +216,7 @@ class Engine:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self._jobs.rest()
+        await self._jobs.stop_looking()
         await self._calculators.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECORDS_S):

@@ -28,9 +28,10 @@ import structlog
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.fleet.copies import Copies
 from cuzkd.engine.fleet.fleet import Fleet
-from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionResult, Stage, Ticket
+from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionRecord, PartitionResult, Stage, Ticket
+from cuzkd.engine.jobs.intact import Intact
 from cuzkd.engine.jobs.table import JobTable
-from cuzkd.engine.jobs.unprovable import UnprovableContents
+from cuzkd.engine.jobs.unprovable import LASTING, UnprovableContents
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.payloads.intake import Intake
 from cuzkd.engine.scheduling.estimates import Estimates
@@ -46,7 +47,7 @@ from cuzkd.engine.stats import (
     QueueDepths,
 )
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import DeadlineExceeded, DeviceFault, Unavailable
+from cuzkd.errors import CuzkdError, DeadlineExceeded, DeviceFault, Unavailable
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class Jobs:
             settings.ready_target, settings.max_parallel_synthesis, settings.heartbeat_s, settings.group
         )
         self._intake = intake
+        self._intact = Intact(intake, self._checked)
         self._journal = journal
         self._estimates = estimates
         self._faults = faults
@@ -93,10 +95,15 @@ class Jobs:
 
     # -- beginnings --
 
-    def begin(self, job: Job) -> None:
-        """The journal has it: it exists, with whatever of it is proved already. Does not wait."""
+    def begin(self, job: Job, held: bool = False) -> None:
+        """The journal has it: it exists, with whatever of it is proved already. Does not wait. held: nothing of it is
+        offered before `check` has found its payload to be what it was.
+        """
         self.table.add(job)
-        self.queue.put_back(record.ticket for record in job.partitions if record.stage is Stage.QUEUED)
+        if held:
+            self._intact.add(job)
+        else:
+            self.queue.put_back(record.ticket for record in job.partitions if record.stage is Stage.QUEUED)
         if job.request.deadline_s:
             left_s = job.submitted_s + job.request.deadline_s - self._clock()
             timer = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._overdue, job)
@@ -104,6 +111,17 @@ class Jobs:
         if job.proved:  # the end alone was missing
             self.end(job, JobState.DONE, "", "")
         self.fleet_changed()
+
+    def check(self) -> None:
+        """Look at the payloads of what is held, in the background."""
+        self._intact.start()
+
+    def _checked(self, job: Job, record: PartitionRecord, trouble: str) -> None:
+        if trouble:
+            self.end(job, JobState.FAILED, CuzkdError.code, trouble)
+        elif job.end is None and not self._closed:
+            self.queue.put_back([record.ticket])
+            self.fleet_changed()
 
     # -- what the fleet reports --
 
@@ -153,9 +171,25 @@ class Jobs:
         code, message = failed.error_code, failed.error_message
         if failed.retryable and ticket.attempt < self._max_attempts:
             self._again(job, ticket, code, message)
+        elif code in LASTING:
+            self._intact.run(self._blame_payload(job, ticket, code, message))
+        else:
+            self._fail(job, ticket, code, message)
+
+    async def _blame_payload(self, job: Job, ticket: Ticket, code: str, message: str) -> None:
+        """The prover says that it is the payload's fault: so it is, if it had the payload that we accepted."""
+        record = job.partitions[ticket.index]
+        trouble = await self._intact.trouble(record)
+        if self._alive(ticket) is None:
             return
-        if what := self.unprovable.learn(job.partitions[ticket.index].content, code, message):
+        if trouble:
+            self.end(job, JobState.FAILED, CuzkdError.code, trouble)
+            return
+        if what := self.unprovable.learn(record.content, code, message):
             self._journal.unprovable(what)
+        self._fail(job, ticket, code, message)
+
+    def _fail(self, job: Job, ticket: Ticket, code: str, message: str) -> None:
         message = f"partition {ticket.index}: {message}"
         if ticket.attempt > 1:
             message += f" (attempt {ticket.attempt} of at most {self._max_attempts})"
@@ -257,6 +291,10 @@ class Jobs:
         """Wait until provers have nothing more of ours and every end is announced."""
         while self._held or self._recording:
             await self._moved.wait()
+
+    async def stop_looking(self) -> None:
+        """Payloads are looked at no more; what was held stays so."""
+        await self._intact.stop()
 
     async def announced(self) -> None:
         """Wait until every end that was chosen is announced."""

@@ -3,8 +3,9 @@
 Problem. The daemon may have been killed anywhere: between a file and its row, between a proof and its end, between an
 end and the removal of files; and a job may be what kills it, each time again. Design. Rows are what was promised. A job
 whose files are there, of the right size, goes on at its old place; one whose files are not fails and says so; one that
-was under way at MAX_CRASHES ends of the daemon in a row fails, too, so that the others get on. Files that no row names
-were promised to nobody and are removed. Life. look, once, before anything is accepted.
+was under way at MAX_CRASHES ends of the daemon in a row without a proof between them fails, too, so that the others get
+on. Files that no row names were promised to nobody and are removed. What is in the files is looked at later (intact).
+Life. look, once, before anything is accepted.
 """
 
 from __future__ import annotations

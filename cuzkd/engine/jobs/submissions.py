@@ -28,14 +28,13 @@ from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import Job, JobRequest, JobState, PartitionRecord, Ticket
 from cuzkd.engine.jobs.jobs import Jobs
 from cuzkd.engine.jobs.outlook import Outlook
+from cuzkd.engine.jobs.unprovable import LASTING
 from cuzkd.engine.journal.journal import Journal
 from cuzkd.engine.payloads.intake import Gathered, Intake
 from cuzkd.engine.stats import Event, JobSubmitted, Refused
-from cuzkd.errors import BY_CODE, AlreadyExists, CuzkdError, Exhausted, InvalidInput, NotFound
+from cuzkd.errors import AlreadyExists, CuzkdError, Exhausted, InvalidInput, NotFound
 
 MAX_REQUEST_ID = 256  # characters
-# Errors that the same bytes would meet with again: a repeated request gets the failed job, not another one.
-LASTING = frozenset(code for code, error in BY_CODE.items() if issubclass(error, InvalidInput))
 
 
 class Submissions:

@@ -3,7 +3,8 @@
 Problem. A client that sends the same bad witness again and again pays with our device each time; and where nobody knows
 C, finding out costs two proofs and a known one. Design. Keyed digests of circuit and payload, with the error that was
 found, the newest MAX_UNPROVABLE of them; the journal has the same, so a restart forgets none. Only errors that the same
-bytes will always meet with count. Life. A partition fails -> learn -> require_provable at every submit.
+bytes will always meet with count, and only where the bytes are those that came. Life. A partition fails -> its file is
+what was accepted -> learn -> require_provable at every submit.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from cuzkd.engine.journal.rows import MAX_UNPROVABLE, Unprovable
-from cuzkd.errors import InvalidWitness, UnsatisfiedWitness, from_code
+from cuzkd.errors import BY_CODE, InvalidInput, InvalidWitness, UnsatisfiedWitness, from_code
 
+# Errors that the same bytes would meet with again.
+LASTING = frozenset(code for code, error in BY_CODE.items() if issubclass(error, InvalidInput))
 CODES = (InvalidWitness.code, UnsatisfiedWitness.code)
 
 

@@ -129,6 +129,10 @@ class Intake:
         for upload in uploads:
             self._uploads.add(upload)
 
+    async def trouble(self, file: SpoolFile, give_up: Callable[[], bool]) -> str:
+        """What is wrong with a job's file, "" when it is what it was. Raises as Spool.trouble does."""
+        return await self._to_end(functools.partial(self._spool.trouble, file, give_up))
+
     def require_possible(self, manifest: Manifest, payloads: Sequence[Payload], owner: str) -> None:
         """What is known without reading anything. Raises InvalidInput, NotFound, Unsupported."""
         upload_ids = [payload.upload_id for payload in payloads if isinstance(payload, UploadRef)]

@@ -26,13 +26,13 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import SpoolFile
-from cuzkd.errors import SCARCE, CuzkdError, Exhausted, InvalidInput, NotFound
+from cuzkd.errors import SCARCE, Cancelled, CuzkdError, Exhausted, InvalidInput, NotFound
 
 COPY_BYTES = 1 << 20
 MAX_PATH = 4096  # characters: Linux opens no longer one
@@ -133,17 +133,17 @@ class Spool:
         with self._open_beneath(path) as descriptor:
             return self._digest(descriptor)
 
-    def trouble(self, file: SpoolFile) -> str:
+    def trouble(self, file: SpoolFile, give_up: Callable[[], bool] = lambda: False) -> str:
         """What is wrong with a file of ours; "" while it has the content of its digest. Reads all of it.
 
-        Raises Exhausted when no file can be opened just now.
+        Raises Exhausted when no file can be opened just now, Cancelled soon after give_up() has become true.
         """
         try:
             descriptor = os.open(file.path, _OPEN_FILE)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     return "is no regular file any more"
-                found = self._digest(descriptor)
+                found = self._digest(descriptor, give_up)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
@@ -167,11 +167,13 @@ class Spool:
     def _hasher(self, data: bytes = b"") -> hashlib.blake2b:
         return hashlib.blake2b(data, digest_size=32, key=self._key)
 
-    def _digest(self, descriptor: int) -> bytes:
+    def _digest(self, descriptor: int, give_up: Callable[[], bool] = lambda: False) -> bytes:
         """Of all that can be read."""
         hasher = self._hasher()
         while chunk := os.read(descriptor, COPY_BYTES):
             hasher.update(chunk)
+            if give_up():
+                raise Cancelled("spool: nobody waits for this digest any more")
         return hasher.digest()
 
     @contextlib.contextmanager
