@@ -126,7 +126,6 @@ class Engine:
             self._desk,
             self._fleet,
             registry,
-            self._memory_is_short,
             self.publish,
         )
         self._started_s = clock()
@@ -242,12 +241,15 @@ class Engine:
         return not reason, reason
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
-        """callback is called with every event, on the loop; it must not block."""
+        """callback is called with every event, on the loop; it must not block. What it raises is logged."""
         self._subscribers.append(callback)
 
     def publish(self, event: Event) -> None:
         for callback in self._subscribers:
-            callback(event)
+            try:
+                callback(event)
+            except Exception:
+                log.exception("subscriber_failed", kind=type(event).__name__)
 
     # -- jobs, as clients see them --
 
@@ -347,10 +349,9 @@ class Engine:
 
     def reserve_now(self, nbytes: int, what: str) -> Reservation | None:
         """Host memory for what surrounds the engine, from the one budget: there at once, or None."""
-        try:
+        with contextlib.suppress(Exhausted, NeverFits):
             return self._desk.budget.reserve(nbytes, what, timeout_s=0)
-        except (Exhausted, NeverFits):
-            return None
+        return None
 
     def status(self) -> EngineStatus:
         """Everything at once. Reads the manifests of all circuits."""

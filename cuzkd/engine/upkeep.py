@@ -29,7 +29,7 @@ ESTIMATES_S = 30.0  # between two savings
 
 
 class Upkeep:
-    """Owned by the engine's loop. short_of(nbytes): memory is short by so much."""
+    """Owned by the engine's loop."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Upkeep:
         desk: BudgetDesk,
         fleet: Fleet,
         registry: Registry,
-        short_of: Callable[[int], None],
         publish: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
@@ -50,7 +49,6 @@ class Upkeep:
         self._desk = desk
         self._fleet = fleet
         self._registry = registry
-        self._short_of = short_of
         self._publish = publish
         self._saved_s = 0.0
 
@@ -70,8 +68,7 @@ class Upkeep:
             await asyncio.sleep(pause_s)
 
     def _memory(self) -> None:
-        if short := self._desk.short_bytes():
-            self._short_of(short)
+        self._desk.press()
         budget = self._desk.budget
         self._publish(BudgetState(budget.limit_bytes, budget.used_bytes, budget.peak_bytes, budget.waiting))
 

@@ -320,16 +320,31 @@ def test_a_shortage_shrinks_idle_pools_then_evicts_the_key_that_was_idle_longest
     def wants(at_s, number, nbytes):
         return happens(at_s, grant_request=wire.GrantRequest(request_id=number, bytes=nbytes, what="key"))
 
+    def gone(at_s, circuit):
+        return happens(at_s, circuit=wire.CircuitState(circuit=circuit, was_loaded=True))
+
     assert wants(0, 1, 90) == [("grant", 0)]
-    for at_s, circuit in ((1, "old"), (2, "older by name, newer by use"), (25, "busy")):
+    newer = "older by name, newer by use"
+    for at_s, circuit in ((1, "old"), (2, newer), (25, "busy"), (26, "at work")):
         fleet.offer(Ticket(circuit, "j", 0, circuit, "d", "/x", Priority.NORMAL, at_s), "p")
         happens(at_s, circuit=wire.CircuitState(circuit=circuit, loaded=True, digest="d", bytes=30))
-        happens(at_s, failed=wire.PartitionFailed(partition_id=circuit, error_code="cancelled"))
+        if circuit == "at work":  # the requests are not all that goes on there
+            happens(at_s, event=wire.PartitionEvent(partition_id=circuit, stage="proving"))
+        else:
+            happens(at_s, failed=wire.PartitionFailed(partition_id=circuit, error_code="cancelled"))
     assert wants(30, 2, 30) == [("shrink_pool", 20), ("drop", "old")]
+    assert wants(30, 3, 10) == [("shrink_pool", 20)]  # one is going already
     assert happens(31, grant_return=wire.GrantReturn(bytes=20)) == [("grant", 0)]
-    assert wants(31, 3, 10) == [("shrink_pool", 10), ("drop", "older by name, newer by use")]
-    assert wants(32, 4, 10) == [("shrink_pool", 10)]  # "busy" has not been idle for long enough
+    assert gone(31, "old") == []
+    assert wants(31, 4, 10) == [("shrink_pool", 10), ("drop", newer)]
+    assert gone(32, newer) == []
+    assert wants(32, 5, 10) == [("shrink_pool", 10)]  # "busy" has not been idle for long enough
     assert happens(33, grant_return=wire.GrantReturn(bytes=20)) == [("grant", 0), ("grant", 0)]
+    # once nothing else goes on there, it has been idle for long enough
+    done = wire.PartitionDone(partition_id="at work", attempts_inside=1)
+    assert happens(34, done=done) == [("shrink_pool", 10), ("drop", "busy")]
+    assert gone(35, "busy") == []
+    assert happens(35, grant_return=wire.GrantReturn(bytes=10)) == [("grant", 0)]
     assert desk.budget.used_bytes == 100 and desk.held_bytes("p") == 100
 
 

@@ -13,6 +13,7 @@ from cuzkd.engine.fleet.patience import LARGEST, Patience
 from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Priority, Stage, Ticket
 from cuzkd.engine.scheduling.estimates import Estimates
+from cuzkd.engine.scheduling.scheduler import Limits, decide
 from cuzkd.engine.stats import DeviceReturned, LaunchSet, ProverState, Quarantined
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import DeviceFault, InvalidKey, NotFound, Unavailable
@@ -370,3 +371,203 @@ def test_of_each_prover_the_key_that_is_idle_there_gives_way():
         assert {view.prover: view.keys for view in here.fleet.views()} == {"p": {"square"}, "q": set()}
 
     asyncio.run(body())
+
+
+# -- room for one key, and two circuits --
+
+KEY, VECTORS = 60, 30  # bytes; of each circuit
+
+
+class Tight:
+    """A prover, and memory for one circuit at a time. It does with keys and memory what a real one does."""
+
+    def __init__(self, **rules):
+        self.now_s = 0.0
+        self.told = Told("p")
+        self.desk = BudgetDesk(100, lambda nbytes: self.fleet.make_room(nbytes, min_idle_s=300.0))
+        patience = Patience(Estimates(None), 20.0, lambda circuit: 3)
+        self.fleet = Fleet(Mock(), self.desk, lambda event: None, lambda: self.now_s, patience)
+        self.fleet.add(self.told, Health(Rules(**rules)))
+        self.fleet.prover_begins("p"), self.fleet.prover_starting("p", 1)
+        self.fleet.prover_ready("p", wire.Ready(backend="cpu", device="cpu"))
+
+    def says(self, **kind):
+        self.fleet.prover_said("p", wire.FromProver(**kind))
+
+    def asks(self, number, nbytes, what):
+        self.says(grant_request=wire.GrantRequest(request_id=number, bytes=nbytes, what=what))
+
+    def offer(self, name, circuit, stage_of=""):
+        self.fleet.offer(Ticket(name, "j", 0, circuit, f"d-{circuit}", "/x", Priority.NORMAL, 1), "p")
+        if stage_of:
+            self.says(event=stage(name, stage_of))
+
+    def loaded(self, circuit):
+        self.says(circuit=wire.CircuitState(circuit=circuit, loaded=True, digest=f"d-{circuit}", bytes=KEY))
+
+    def closes(self, circuit):
+        """It was told to, and does."""
+        self.says(grant_return=wire.GrantReturn(bytes=KEY))
+        self.says(circuit=wire.CircuitState(circuit=circuit, was_loaded=True))
+
+    @property
+    def drops(self):
+        return [m.drop.circuit for m in self.told.messages if m.HasField("drop")]
+
+    @property
+    def granted(self):
+        return [m.grant.request_id for m in self.told.messages if m.HasField("grant")]
+
+    def overdue(self, now_s):
+        self.now_s = now_s
+        self.says(heartbeat=wire.Heartbeat())
+        return decide(now_s, [], self.fleet.views(), Limits()).replacements
+
+    def proved_one(self):
+        """Of a; its key stays."""
+        self.offer("a1", "a", "synthesising")
+        self.asks(1, KEY, "key")
+        self.loaded("a")
+        self.says(event=stage("a1", "proving"))
+        self.says(done=wire.PartitionDone(partition_id="a1", attempts_inside=1))
+        return self
+
+
+def test_a_key_gives_way_though_partitions_that_have_not_begun_want_it():
+    tight = Tight().proved_one()
+    tight.offer("b", "b", "synthesising")
+    tight.offer("a2", "a")  # behind b
+    tight.asks(2, KEY, "key")
+    assert tight.drops == ["a"] and tight.granted == [1]
+    tight.fleet.make_room(20, 300.0)
+    assert tight.drops == ["a"], "one is on its way"
+    tight.closes("a")
+    assert tight.granted == [1, 2]
+    assert tight.overdue(19.0) == ()
+
+
+def test_a_key_in_use_stays_and_goes_when_its_user_has_ended():
+    tight = Tight().proved_one()
+    tight.offer("a2", "a", "proving")
+    tight.offer("b", "b", "synthesising")
+    tight.asks(2, KEY, "key")
+    tight.fleet.make_room(20, 0.0)
+    assert tight.drops == []
+    tight.says(done=wire.PartitionDone(partition_id="a2", attempts_inside=1))
+    assert tight.drops == ["a"]
+
+
+def test_a_key_gives_way_though_its_user_has_begun_if_that_waits_behind_another_key():
+    """b's key waits for a's room, and a2 for vectors behind it, which its prover cannot get before."""
+    tight = Tight().proved_one()
+    tight.offer("a2", "a", "synthesising")
+    tight.offer("b", "b", "synthesising")
+    tight.asks(2, KEY, "key")
+    assert tight.drops == []  # a2 may be at its rows
+    tight.asks(3, VECTORS, "slab")
+    assert tight.drops == ["a"]
+
+
+def test_vectors_alone_take_no_key_from_who_waits_for_them():
+    tight = Tight().proved_one()
+    other = tight.desk.budget.reserve(30, "the front's")
+    tight.offer("a2", "a", "synthesising")
+    tight.asks(2, VECTORS, "slab")
+    tight.fleet.make_room(20, 0.0)
+    assert tight.drops == [] and tight.overdue(1e6) == (), "the front gives back in the end"
+    other.release()
+    assert tight.granted == [1, 2]
+    assert tight.overdue(1e6 + 19.0) == (), "what it has waited does not count"
+    (replacement,) = tight.overdue(1e6 + 21.0)
+    assert "of circuit a has been synthesising" in replacement.cause and replacement.partition_id == "a2"
+
+
+def test_preloads_follow_the_same_rules():
+    async def body():
+        tight = Tight().proved_one()
+        loading = asyncio.create_task(tight.fleet.preload("b", "d-b"))
+        await asyncio.sleep(0)
+        tight.asks(2, KEY, "key")
+        assert tight.drops == ["a"]
+        tight.closes("a")
+        assert tight.granted == [1, 2]
+        tight.loaded("b")
+        await loading
+
+    asyncio.run(body())
+
+
+def test_one_that_waits_for_what_can_never_come_is_given_up():
+    """It holds memory that belongs to no key: lost, by a bug."""
+    tight = Tight()
+    tight.asks(1, 90, "lost")
+    tight.offer("b", "b", "synthesising")
+    tight.asks(2, KEY, "key")
+    assert tight.overdue(20.0) == ()
+    (replacement,) = tight.overdue(20.5)
+    assert "without progress" in replacement.cause
+
+
+def test_one_that_hangs_at_the_device_is_found_while_another_waits_for_memory():
+    tight = Tight().proved_one()
+    tight.offer("a2", "a", "proving")
+    tight.offer("b", "b", "synthesising")
+    tight.asks(2, KEY, "key")
+    (replacement,) = tight.overdue(21.0)
+    assert "a has been proving" in replacement.cause
+
+
+def test_the_front_can_wait_while_a_prover_works_and_not_when_none_does():
+    async def body():
+        tight = Tight().proved_one()
+        tight.offer("c", "c", "synthesising")
+        asked = asyncio.create_task(tight.desk.reserve_async(60, "intake"))
+        await asyncio.sleep(0)
+        assert tight.drops == []
+        tight.says(failed=wire.PartitionFailed(partition_id="c", error_code="cancelled"))
+        tight.desk.press()  # as every tick does
+        assert tight.drops == ["a"]
+        tight.closes("a")
+        (await asked).release()
+
+    asyncio.run(body())
+
+
+# -- what goes wrong in the front --
+
+
+@pytest.mark.parametrize("kind", ["done", "failed"])
+@pytest.mark.parametrize("untaken", [False, True])
+def test_an_answer_that_its_owner_cannot_take_is_no_fault_of_the_prover(kind, untaken):
+    here = Here().up()
+    here.offer("a")
+    error = MemoryError()
+    here.owner.partition_done.side_effect = here.owner.partition_failed.side_effect = error
+    if untaken:
+        here.owner.partition_mishandled.side_effect = error
+    answer = {
+        "done": wire.PartitionDone(partition_id="a", attempts_inside=1),
+        "failed": wire.PartitionFailed(partition_id="a", error_code="internal"),
+    }[kind]
+    here.says(1.0, **{kind: answer})
+    ((ticket, told),) = [call.args for call in here.owner.partition_mishandled.call_args_list]
+    assert ticket.partition_id == "a" and told is error
+    assert [held.partition_id for held in here.view.held] == (["a"] if untaken else [])
+    here.fleet.prover_died("p", Death("hung"))  # who has not been told of it is told now
+    blamed, others, _ = here.owner.partitions_lost.call_args.args
+    assert [t.partition_id for t in (*blamed, *others)] == (["a"] if untaken else [])
+
+
+def test_a_loop_that_was_away_counts_anew():
+    here = Here().up()
+    here.offer("a")
+    here.says(1.0, event=stage("a", "proving"))
+    here.now_s = 500.0
+    limits = Limits(heartbeat_s=30.0)
+    assert decide(500.0, [], here.fleet.views(), limits).replacements
+    here.fleet.begin_anew()
+    assert decide(530.0, [], here.fleet.views(), limits).replacements == ()
+    here.says(600.0, heartbeat=wire.Heartbeat())
+    assert decide(600.0, [], here.fleet.views(), limits).replacements == ()
+    (replacement,) = decide(600.5, [], here.fleet.views(), limits).replacements
+    assert "proving" in replacement.cause

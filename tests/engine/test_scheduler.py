@@ -18,7 +18,7 @@ def ticket(sequence, attempt=1, priority=NORMAL, circuit="c"):
 
 def holds(*stages, attempt=1, since_s=0.0, allowed_s=None, priority=NORMAL):
     return tuple(
-        Held(f"h/{n}", stage, since_s, attempt, allowed_s, priority) for n, stage in enumerate(stages)
+        Held(f"h/{n}", stage, since_s, attempt, allowed_s, priority, "d") for n, stage in enumerate(stages)
     )
 
 
@@ -153,7 +153,10 @@ def test_a_stage_has_a_deadline(stage):
     for progress_s in (0.0, 104.0):
         assert decide(105.0, [], [ProverView("p", 105.0, held, progress_s)], LIMITS).replacements == ()
         (replacement,) = decide(105.5, [], [ProverView("p", 105.5, held, progress_s)], LIMITS).replacements
-        assert replacement.cause == f"partition h/0 has been {stage} for 100.5 s, at most 100 s are allowed"
+        assert replacement.cause == (
+            f"a partition of circuit d has been {stage} for 100.5 s, at most 100 s are allowed"
+        )
+        assert replacement.partition_id == "h/0"
     unlimited = holds(stage, since_s=0.0)
     assert decide(9e9, [], [ProverView("p", 9e9, unlimited)], LIMITS).replacements == ()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,6 +230,25 @@ class BudgetDesk:
         waiting = [next(iter(line.values())) for line in lines if line]
         free_bytes = self.budget.limit_bytes - self.budget.used_bytes
         return max([0, *(ticket.nbytes - free_bytes for ticket in waiting)])
+
+    def waits(self, prover: str) -> Counter[str]:
+        """Requests of a prover that wait, by what they are for."""
+        account = self._accounts.get(prover)
+        return Counter(ticket.what for ticket in account.waiting.values()) if account else Counter()
+
+    @property
+    def front_waits(self) -> bool:
+        return bool(self._own)
+
+    @property
+    def front_holds(self) -> bool:
+        """Whether the front has memory, which it gives back after a while."""
+        return self.budget.used_bytes > sum(map(self.held_bytes, self._accounts))
+
+    def press(self) -> None:
+        """Say once more that memory is short, if it is."""
+        if short := self.short_bytes():
+            self._short_of(short)
 
     def give_back(self, prover: str, nbytes: int) -> None:
         """A prover returns bytes of whatever grants. Raises CuzkdError when it never held so many."""

@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
-from cuzkd.engine.fleet import said
+from cuzkd.engine.fleet import room, said
+from cuzkd.engine.fleet.books import Holding, Prover
 from cuzkd.engine.fleet.budget_desk import BudgetDesk
 from cuzkd.engine.fleet.health import Death, Health, HealthView
 from cuzkd.engine.fleet.keys import Keys, evict_everywhere, load_everywhere
@@ -33,7 +31,7 @@ from cuzkd.engine.fleet.standin import elect
 from cuzkd.engine.fleet.supervisor import Supervisor
 from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Stage, Ticket
-from cuzkd.engine.scheduling.scheduler import Held, ProverView
+from cuzkd.engine.scheduling.scheduler import ProverView
 from cuzkd.engine.stats import CircuitLoaded, Event, LaunchSet, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, DeviceFault, Unavailable
@@ -54,42 +52,13 @@ class Owner(Protocol):
 
     def partition_failed(self, ticket: Ticket, failed: wire.PartitionFailed) -> None: ...
 
+    def partition_mishandled(self, ticket: Ticket, error: Exception) -> None:
+        """One of the two above has raised this."""
+
     def partitions_lost(self, blamed: Sequence[Ticket], others: Sequence[Ticket], cause: str) -> None: ...
 
     def fleet_changed(self) -> None:
         """There may be something to decide."""
-
-
-@dataclass
-class _Holding:
-    """A partition that a prover has. seen: as the scheduler sees it, made anew when it gets further."""
-
-    ticket: Ticket
-    seen: Held
-
-    @property
-    def stage(self) -> Stage:
-        return self.seen.stage
-
-
-@dataclass
-class _Prover:
-    supervisor: Supervisor
-    ward: Ward
-    keys: Keys
-    ready: wire.Ready | None = None
-    doubtful: bool = False  # its device has failed: it is given nothing more
-    last_beat_s: float = 0.0
-    last_progress_s: float = 0.0
-    circuit: str = ""  # of its latest offer
-    streak: int = 0  # offers of that circuit in a row
-    holds: dict[str, _Holding] = field(default_factory=dict)
-    failed: deque[str] = field(default_factory=lambda: deque(maxlen=64))  # partitions, of late
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody waits for anything of it."""
-        return not self.holds and not self.keys.awaited
 
 
 class Fleet:
@@ -108,7 +77,7 @@ class Fleet:
         self._publish = publish
         self._clock = clock
         self._patience = patience
-        self._provers: dict[str, _Prover] = {}
+        self._provers: dict[str, Prover] = {}
         self._offers = itertools.count(1)
         self._stand_in = ""  # the prover whose processor may work, if any
 
@@ -116,7 +85,8 @@ class Fleet:
 
     def add(self, supervisor: Supervisor, health: Health) -> None:
         ward = Ward(supervisor.name, health, self._publish, self._clock)
-        self._provers[supervisor.name] = _Prover(supervisor, ward, Keys(supervisor.send))
+        keys = Keys(supervisor.send)
+        self._provers[supervisor.name] = Prover(supervisor, ward, keys, self._patience, self._clock)
 
     def start(self) -> None:
         for prover in self._provers.values():
@@ -127,35 +97,11 @@ class Fleet:
 
     def views(self) -> list[ProverView]:
         """Those that can be given work, and those that finish what they hold."""
-        return [
-            ProverView(
-                name,
-                prover.last_beat_s,
-                tuple(held.seen for held in prover.holds.values()),
-                prover.last_progress_s,
-                prover.circuit,
-                prover.streak,
-                prover.ready.backend,
-                closing=prover.ward.to_make_way(),
-                failed=frozenset(prover.failed),
-                keys=prover.keys.circuits | {held.ticket.circuit for held in prover.holds.values()},
-            )
-            for name, prover in self._provers.items()
-            if prover.ready is not None and not prover.doubtful
-        ]
+        comes = room.may_come(self._provers.values(), self._waits(), self._desk.front_holds)
+        return [p.view(comes) for p in self._provers.values() if p.ready is not None and not p.doubtful]
 
-    def _seen(self, prover: _Prover, ticket: Ticket, stage: Stage) -> Held:
-        """It has entered a stage."""
-        backend = prover.ready.backend if prover.ready else ""
-        return Held(
-            ticket.partition_id,
-            stage,
-            self._clock(),
-            ticket.attempt,
-            self._patience.limit_s(ticket, backend, stage),
-            ticket.priority,
-            ticket.circuit_digest,
-        )
+    def _waits(self) -> list[room.Waits]:
+        return [self._desk.waits(name) for name in self._provers]
 
     def trouble(self) -> str:
         """Why no prover can work now; "" when one can."""
@@ -192,7 +138,7 @@ class Fleet:
         if self._stand_in not in ("", before, latest):
             self._provers[self._stand_in].supervisor.hurry()  # it waits for the end of its quarantine
 
-    def _let_go(self, prover: _Prover) -> None:
+    def _let_go(self, prover: Prover) -> None:
         if prover.ready is not None and prover.idle and prover.ward.to_make_way():
             prover.supervisor.replace(MAKES_WAY)
 
@@ -203,7 +149,7 @@ class Fleet:
 
     def offer(self, ticket: Ticket, name: str) -> None:
         prover = self._provers[name]
-        prover.holds[ticket.partition_id] = _Holding(ticket, self._seen(prover, ticket, Stage.OFFERED))
+        prover.holds[ticket.partition_id] = Holding(ticket, prover.seen(ticket, Stage.OFFERED))
         prover.streak = prover.streak + 1 if ticket.circuit == prover.circuit else 1
         prover.circuit = ticket.circuit
         prover.keys.used_s[ticket.circuit] = self._clock()
@@ -224,12 +170,18 @@ class Fleet:
             if partition_id in prover.holds:
                 prover.supervisor.send(wire.ToProver(cancel=wire.Cancel(partition_id=partition_id)))
 
-    def replace(self, name: str, cause: str) -> None:
-        """Of one that hangs: its device may be why."""
+    def replace(self, name: str, cause: str, partition_id: str = "") -> None:
+        """Of one that hangs: its device may be why. partition_id: with which, for the log alone."""
         prover = self._provers[name]
-        stage = self._furthest(prover)
-        device = prover.ready.device if prover.ready else ""
-        prover.supervisor.replace(Death(cause, stage.stage if stage else "", device=device, suspect=True))
+        log.error("prover_hangs", prover=name, cause=cause, partition_id=partition_id)
+        stage = prover.furthest
+        death = Death(cause, stage.stage if stage else "", device=prover.device, suspect=True)
+        prover.supervisor.replace(death)
+
+    def begin_anew(self) -> None:
+        """The loop was away: what provers have said meanwhile is still to be read, and nobody is late."""
+        for prover in self._provers.values():
+            prover.began_anew()
 
     def users(self, circuit: str) -> int:
         """Partitions of a circuit that provers hold."""
@@ -241,12 +193,8 @@ class Fleet:
 
     def holding(self, name: str) -> Ticket | None:
         """What a prover is furthest with."""
-        furthest = self._furthest(self._provers[name])
+        furthest = self._provers[name].furthest
         return None if furthest is None else furthest.ticket
-
-    def _furthest(self, prover: _Prover) -> _Holding | None:
-        order = list(Stage)
-        return max(prover.holds.values(), key=lambda held: order.index(held.stage), default=None)
 
     def loaded(self) -> set[tuple[str, str]]:
         """(circuit, digest) of the keys that provers have loaded."""
@@ -266,24 +214,21 @@ class Fleet:
         return await evict_everywhere((prover.keys for prover in self._provers.values()), circuit)
 
     def make_room(self, nbytes: int, min_idle_s: float) -> None:
-        """Memory is short by nbytes: shrink idle pinned memory, drop the key that is idle for longest in its prover."""
-        for prover in self._provers.values():
+        """Memory is short by nbytes: shrink idle pinned memory, drop the key that can best be spared (room.py)."""
+        provers = list(self._provers.values())
+        for prover in provers:
             prover.supervisor.send(wire.ToProver(shrink_pool=wire.ShrinkPool(bytes=nbytes)))
-        found = [
-            (*idle, prover.keys)
-            for prover in self._provers.values()
-            if (idle := prover.keys.longest_idle({held.ticket.circuit for held in prover.holds.values()}))
-        ]
-        since_s, circuit, keys = min(found, key=lambda one: one[0], default=(math.inf, "", None))
-        if keys and self._clock() - since_s >= min_idle_s:
-            keys.drop(circuit)  # the next one only if it is still needed then
+        waits, front_waits = self._waits(), self._desk.front_waits
+        if found := room.gives_way(provers, waits, front_waits, self._clock(), min_idle_s):
+            prover, circuit = found
+            prover.keys.make_way(circuit)  # the next one only if it is still needed then
 
     def drop(self, circuit: str, digest: str = "") -> None:
         """Have provers let go of a circuit's key, or only of one with this digest. Partitions that use it finish."""
         for prover in self._provers.values():
             prover.keys.drop(circuit, digest)
 
-    def _ready(self) -> list[_Prover]:
+    def _ready(self) -> list[Prover]:
         if trouble := self.trouble():
             raise Unavailable(trouble)
         ready = [p for p in self._provers.values() if p.ready and not p.doubtful and not p.ward.to_make_way()]
@@ -312,6 +257,7 @@ class Fleet:
         self._owner.fleet_changed()
 
     def prover_said(self, name: str, message: wire.FromProver) -> None:
+        """Raises what is wrong with the message. What goes wrong with ours is logged: the prover is well."""
         prover = self._provers[name]
         kind = message.WhichOneof("kind")
         prover.last_beat_s = self._clock()
@@ -321,24 +267,15 @@ class Fleet:
             case "event":
                 self._event(name, prover, message.event)
             case "done":
-                if held := self._answered(prover, message.done.partition_id):
-                    assert prover.ready is not None
-                    prover.ward.proved(message.done.attempts_inside)
-                    self._publish(LaunchSet(name, max(message.done.launch_set, 1)))
-                    self._owner.partition_done(held.ticket, message.done, prover.ready)
-                    self._owner.fleet_changed()
+                self._answered(
+                    name, message.done.partition_id, lambda held: self._done(name, held, message.done)
+                )
             case "failed":
-                if held := self._answered(prover, message.failed.partition_id):
-                    prover.failed.append(message.failed.partition_id)
-                    if message.failed.error_code == DeviceFault.code:
-                        prover.doubtful = True
-                        device = prover.ready.device if prover.ready else ""
-                        prover.supervisor.replace(said.device_failed(message.failed, device))
-                    self._owner.partition_failed(held.ticket, message.failed)
-                    self._owner.fleet_changed()
+                failed = message.failed
+                self._answered(name, failed.partition_id, lambda held: self._failed(name, held, failed))
             case "grant_request":
-                send = prover.supervisor.send
-                self._desk.ask(name, message.grant_request, lambda grant: send(wire.ToProver(grant=grant)))
+                self._desk.ask(name, message.grant_request, lambda grant: self._grant(name, grant))
+                self._note_waiting(name)
             case "grant_return":
                 self._desk.give_back(name, message.grant_return.bytes)
             case "heartbeat":
@@ -353,6 +290,52 @@ class Fleet:
             case _:
                 raise CuzkdError(f"{name} sent a message of kind {kind!r}")
         self._let_go(prover)
+
+    def _grant(self, name: str, grant: wire.Grant) -> None:
+        self._provers[name].supervisor.send(wire.ToProver(grant=grant))
+        self._note_waiting(name)
+
+    def _note_waiting(self, name: str) -> None:
+        prover, now_s = self._provers[name], self._clock()
+        if prover.waiting.note(bool(self._desk.waits(name)), now_s):
+            prover.last_progress_s = now_s
+
+    def _answered(self, name: str, partition_id: str, tell: Callable[[Holding], None]) -> None:
+        """A partition has its answer. The prover holds it until its owner has taken that; an owner who can neither do
+        that nor count it as a failure gets it back when the prover is thought to hang with it.
+        """
+        prover = self._provers[name]
+        held = prover.holds.get(partition_id)
+        if held is None:
+            return
+        prover.keys.used_s[held.ticket.circuit] = self._clock()
+        try:
+            try:
+                tell(held)
+            except Exception as error:
+                log.exception("answer_mishandled", prover=name, partition_id=partition_id)
+                self._owner.partition_mishandled(held.ticket, error)
+            prover.holds.pop(partition_id, None)
+        except Exception:
+            log.exception("answer_untaken", prover=name, partition_id=partition_id)
+        self._owner.fleet_changed()
+        if prover.waiting.since_s is not None and not room.busy(prover, self._desk.waits(name)):
+            self._desk.press()
+
+    def _done(self, name: str, held: Holding, done: wire.PartitionDone) -> None:
+        prover = self._provers[name]
+        assert prover.ready is not None
+        prover.ward.proved(done.attempts_inside)
+        self._publish(LaunchSet(name, max(done.launch_set, 1)))
+        self._owner.partition_done(held.ticket, done, prover.ready)
+
+    def _failed(self, name: str, held: Holding, failed: wire.PartitionFailed) -> None:
+        prover = self._provers[name]
+        prover.failed.append(failed.partition_id)
+        if failed.error_code == DeviceFault.code:
+            prover.doubtful = True
+            prover.supervisor.replace(said.device_failed(failed, prover.device))
+        self._owner.partition_failed(held.ticket, failed)
 
     def prover_died(self, name: str, death: Death) -> float:
         ward = self._provers[name].ward
@@ -375,6 +358,7 @@ class Fleet:
         holds, prover.holds = list(prover.holds.values()), {}
         prover.keys.gone(DeviceFault(f"prover {name} died: {cause}"))
         self._desk.close(name)
+        self._note_waiting(name)
         self._publish(ProverState(name, state, cause=cause))
         begun = [held.ticket for held in holds if held.stage is not Stage.OFFERED]
         waiting = [held.ticket for held in holds if held.stage is Stage.OFFERED]
@@ -384,17 +368,14 @@ class Fleet:
         self._owner.partitions_lost(blamed, others, cause)
         self._owner.fleet_changed()
 
-    def _event(self, name: str, prover: _Prover, event: wire.PartitionEvent) -> None:
+    def _event(self, name: str, prover: Prover, event: wire.PartitionEvent) -> None:
         held = prover.holds.get(event.partition_id)
         if held is None:
             return
-        held.seen = self._seen(prover, held.ticket, Stage(event.stage))
-        self._owner.stage_reached(held.ticket, held.stage, name)
+        held.seen = prover.seen(held.ticket, Stage(event.stage))
+        try:
+            self._owner.stage_reached(held.ticket, held.stage, name)
+        except Exception:  # it gets on all the same
+            log.exception("stage_mishandled", prover=name, partition_id=event.partition_id)
         if held.stage is Stage.PROVING:  # the only step that frees a place
             self._owner.fleet_changed()
-
-    def _answered(self, prover: _Prover, partition_id: str) -> _Holding | None:
-        held = prover.holds.pop(partition_id, None)
-        if held:
-            prover.keys.used_s[held.ticket.circuit] = self._clock()
-        return held

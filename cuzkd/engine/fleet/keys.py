@@ -35,6 +35,9 @@ class Keys:
         self._send = send
         self.used_s: dict[str, float] = {}
         self._loaded: dict[str, _Loaded] = {}  # by circuit
+        self.giving_way: set[str] = (
+            set()
+        )  # circuits whose keys make room, until the prover says that they are gone
         self._asked: dict[str, list[tuple[Answers, Answer]]] = {}
 
     @property
@@ -90,8 +93,15 @@ class Keys:
             held = self._loaded.pop(circuit)
             self._send(wire.ToProver(drop=wire.Drop(circuit=circuit, digest=held.digest)))
 
+    def make_way(self, circuit: str) -> None:
+        """Have a key dropped whose memory others wait for."""
+        self.giving_way.add(circuit)
+        self.drop(circuit)
+
     def heard(self, state: wire.CircuitState) -> None:
         """The prover's word. One that could not be loaded changes nothing but for those who wait."""
+        if not state.error_code:
+            self.giving_way.discard(state.circuit)
         if state.loaded and not state.error_code:
             self._loaded[state.circuit] = _Loaded(state.digest, state.bytes)
         elif not state.error_code:
@@ -106,6 +116,7 @@ class Keys:
     def gone(self, error: CuzkdError) -> None:
         """The process is: nothing is loaded, and whoever waits is told why in vain."""
         self._loaded.clear()
+        self.giving_way.clear()
         asked, self._asked = self._asked, {}
         for future in (future for waiting in asked.values() for _, future in waiting):
             if not future.done():

@@ -28,7 +28,8 @@ import structlog
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.fleet.copies import Copies
 from cuzkd.engine.fleet.fleet import Fleet
-from cuzkd.engine.job import PHASES, End, Job, JobState, PartitionRecord, PartitionResult, Stage, Ticket
+from cuzkd.engine.job import End, Job, JobState, PartitionRecord, Stage, Ticket
+from cuzkd.engine.jobs.answers import repeated, result_of
 from cuzkd.engine.jobs.intact import Intact
 from cuzkd.engine.jobs.table import JobTable
 from cuzkd.engine.jobs.unprovable import LASTING, UnprovableContents
@@ -134,32 +135,13 @@ class Jobs:
         if job is None:
             return
         self._faults.at("result")
-        record = job.partitions[ticket.index]
-        now_s = self._clock()
-        begun_s = now_s if record.begun_s is None else record.begun_s
-        phases = {phase.name: phase.seconds for phase in done.phases}
-        total_s = now_s - job.submitted_s
-        worked_s = sum(phases.get(phase, 0.0) for phase in PHASES)
-        # A busy loop reads of the beginning late; that time is the prover's already and must not count twice.
-        phases["queue_wait"] = max(0.0, min(begun_s - job.submitted_s, total_s - worked_s))
-        phases["total"] = total_s
-        repeated = max(done.attempts_inside, 1) - 1
-        record.result = PartitionResult(
-            index=ticket.index,
-            proof=done.proof,
-            publics=tuple(done.publics),
-            phases=phases,
-            backend=ready.backend,
-            device=ready.device,
-            attempts=ticket.attempt + repeated,
-            key_digest=done.key_digest,
-            h2d_bytes=done.h2d_bytes,
-        )
-        self._estimates.learn(ticket.circuit_digest, ready.backend, phases)
-        for _ in range(repeated):
+        result = result_of(job, ticket, done, ready, self._clock())
+        job.partitions[ticket.index].result = result
+        self._estimates.learn(ticket.circuit_digest, ready.backend, result.phases)
+        for _ in range(repeated(done)):
             self._retried(ticket, "self_verify", "a proof did not verify and was made again", ready.device)
-        self._publish(PartitionFinished(job.job_id, ticket.circuit, record.result))
-        self._journal.proved(job.job_id, record.result)
+        self._publish(PartitionFinished(job.job_id, ticket.circuit, result))
+        self._journal.proved(job.job_id, result)
         self._enter(job, ticket, Stage.DONE, "")
         if job.proved:
             self.end(job, JobState.DONE, "", "")
@@ -194,6 +176,21 @@ class Jobs:
         if ticket.attempt > 1:
             message += f" (attempt {ticket.attempt} of at most {self._max_attempts})"
         self.end(job, JobState.FAILED, code, message)
+
+    def partition_mishandled(self, ticket: Ticket, error: Exception) -> None:
+        """Its answer was taken by halves, because of a bug of ours or for want of memory: that costs it an attempt."""
+        job = self._alive(ticket)
+        if job is None:
+            return
+        message = f"its answer could not be taken: {error!r}"
+        if not job.partitions[ticket.index].stage.in_hand:  # it was, and is what it is
+            if job.proved:
+                self.end(job, JobState.DONE, "", "")
+        elif ticket.attempt < self._max_attempts:
+            job.partitions[ticket.index].result = None
+            self._again(job, ticket, CuzkdError.code, message)
+        else:
+            self.end(job, JobState.FAILED, CuzkdError.code, f"partition {ticket.index}: {message}")
 
     def partitions_lost(self, blamed: Sequence[Ticket], others: Sequence[Ticket], cause: str) -> None:
         for ticket in blamed:
@@ -238,16 +235,29 @@ class Jobs:
                 self._held -= 1
                 self._fleet.cancel(record.ticket.partition_id)
         self._recording += 1
-        self._journal.ended(job, tried=lambda: self._announce(job), written=lambda: self._clean_up(job))
+        try:
+            self._journal.ended(job, tried=lambda: self._announce(job), written=lambda: self._clean_up(job))
+        except Exception:  # the next run may have to prove it again; whoever waits need not
+            log.exception("end_unrecorded", job_id=job.job_id)
+            self._announce(job)
         self.fleet_changed()
         return True
 
     def _announce(self, job: Job) -> None:
-        """The end is recorded, or cannot be for now."""
-        self._faults.at("ended")
+        """The end is recorded, or cannot be for now. Whoever waits hears of it, whatever else goes wrong."""
+        try:
+            self._faults.at("ended")
+        finally:
+            self._recording -= 1
+            self.table.end(job)
+            job.announce()
+            self._stirred()
+            self._tell(job)
+
+    def _tell(self, job: Job) -> None:
+        """Logs and metrics of an end."""
         end = job.end
         assert end is not None
-        self.table.end(job)
         total_s = end.at_s - job.submitted_s
         log.info(
             "job_ended",
@@ -258,10 +268,7 @@ class Jobs:
             message=end.message,
             total_s=round(total_s, 6),
         )
-        job.announce()
         self._publish(JobFinished(job.job_id, job.request.circuit, end.state, end.code, total_s))
-        self._recording -= 1
-        self._stirred()
 
     def _clean_up(self, job: Job) -> None:
         self._intake.remove([record.file for record in job.partitions])
@@ -331,14 +338,14 @@ class Jobs:
             waiting = self.queue.candidates({view.circuit for view in views}, places(views, self._limits))
         decisions = decide(self._clock(), waiting, views, self._limits, self._copies(waiting, views))
         for replacement in decisions.replacements:
-            self._fleet.replace(replacement.prover, replacement.cause)
+            self._fleet.replace(replacement.prover, replacement.cause, replacement.partition_id)
         for offer in decisions.offers:
-            self.queue.remove(offer.ticket)
             job = self.table.get(offer.ticket.job_id)
             assert job is not None  # jobs that end take their tickets out of the queue
             if not job.under_way:
                 job.under_way = True
                 self._journal.begun(job)
+            self.queue.remove(offer.ticket)
             self._fleet.offer(offer.ticket, offer.prover)
             self._enter(job, offer.ticket, Stage.OFFERED, offer.prover)
             self._faults.at("offered")

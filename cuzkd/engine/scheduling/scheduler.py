@@ -19,7 +19,8 @@ Design. `decide` is a pure function of the queue's candidates, of what each prov
   there is room for: those that have the key, first. Else each would wait for memory that the others never give back.
 - A prover without heartbeats, or with a partition that has been in one stage for longer than that stage may last,
   is replaced. Partitions that wait in a prover wait for others: they are overdue when nothing at all goes on
-  there.
+  there. Waiting for memory is not hanging: while a prover does, its partitions before the device are not overdue as
+  long as memory can come, and what they have waited does not count afterwards.
 
 Life of data. The engine builds the views, carries the decisions out, and asks again after the next change.
 """
@@ -35,6 +36,7 @@ from cuzkd.engine.job import Priority, Stage, Ticket
 from cuzkd.engine.scheduling.queue import GROUPED
 
 BEFORE_DEVICE = (Stage.OFFERED, Stage.SYNTHESISING, Stage.READY)
+BEFORE_VECTORS = (Stage.OFFERED, Stage.SYNTHESISING)
 IN_LINE = (Stage.OFFERED, Stage.READY)
 
 
@@ -57,7 +59,7 @@ class Limits:
 @dataclass(frozen=True)
 class Held:
     """A partition in a prover. since_s: when it entered its stage. allowed_s: how long it may be there, None for any
-    time. digest: of its circuit.
+    time. circuit, digest: of its circuit. waited_s: ProverView.waited_s at since_s.
     """
 
     partition_id: str
@@ -67,6 +69,8 @@ class Held:
     allowed_s: float | None = None
     priority: Priority = Priority.NORMAL
     digest: str = ""
+    circuit: str = ""
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class ProverView:
     """A prover that is ready. last_beat_s: when it was last heard of. last_progress_s: when any of its partitions last
     got further. circuit, streak: of its latest offer, and how many of that circuit in a row. closing: it finishes what
     it holds and is given nothing more. keys: circuits whose keys it has, or needs for what it holds.
-    failed: partitions that have failed there of late.
+    failed: partitions that have failed there of late. short: it waits for memory; memory_comes: which can come.
+    waited_s: for how long it has done so, in all.
     """
 
     prover: str
@@ -87,6 +92,9 @@ class ProverView:
     closing: bool = False
     keys: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    short: bool = False
+    memory_comes: bool = True
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,8 +105,11 @@ class Offer:
 
 @dataclass(frozen=True)
 class Replace:
+    """cause: for everybody's eyes. partition_id: the one that is overdue, if it is one."""
+
     prover: str
     cause: str
+    partition_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,9 +128,7 @@ def decide(
     """waiting: PartitionQueue.candidates, of the circuits of these provers and `places` in number; or all that
     waits, best first. copies: by circuit, how many provers may have its key at once; of others, all of them.
     """
-    replacements = tuple(
-        Replace(view.prover, cause) for view in provers if (cause := _overdue(now_s, view, limits))
-    )
+    replacements = tuple(found for view in provers if (found := _overdue(now_s, view, limits)))
     dying = {replacement.prover for replacement in replacements}
     open_ones = [view for view in provers if not view.closing and view.prover not in dying]
     everywhere = frozenset.intersection(*(view.failed for view in open_ones)) if open_ones else frozenset()
@@ -236,21 +245,34 @@ def _reserve_one(loads: Sequence[_Load]) -> None:
 # -- who is given up --
 
 
-def _overdue(now_s: float, view: ProverView, limits: Limits) -> str:
-    """Why this prover is to be replaced; "" when it is not."""
+def _overdue(now_s: float, view: ProverView, limits: Limits) -> Replace | None:
+    """Whether and why this prover is to be replaced."""
     silent_s = now_s - view.last_beat_s
     if silent_s > limits.heartbeat_s:
-        return f"no heartbeat for {silent_s:.1f} s, at most {limits.heartbeat_s:g} s are allowed"
+        cause = f"no heartbeat for {silent_s:.1f} s, at most {limits.heartbeat_s:g} s are allowed"
+        return Replace(view.prover, cause)
     for held in view.held:
-        since_s = max(held.since_s, view.last_progress_s) if held.stage in IN_LINE else held.since_s
+        waits = view.short and held.stage in BEFORE_VECTORS
+        in_line = waits or held.stage in IN_LINE
         allowed_s = _allowed_s(held, view)
-        if allowed_s is not None and now_s - since_s > allowed_s:
-            return (
-                f"partition {held.partition_id} has been {held.stage} for {now_s - held.since_s:.1f} s, "
-                f"at most {allowed_s:g} s are allowed"
-                + (" without progress of any other" if held.stage in IN_LINE else "")
+        if allowed_s is None or (waits and view.memory_comes):
+            continue
+        if now_s - _since_s(held, view, in_line) > allowed_s:
+            cause = (
+                f"a partition of circuit {held.circuit or held.digest} has been {held.stage} "
+                f"for {now_s - held.since_s:.1f} s, at most {allowed_s:g} s are allowed"
+                + (" without progress of any other" if in_line else "")
             )
-    return ""
+            return Replace(view.prover, cause, held.partition_id)
+    return None
+
+
+def _since_s(held: Held, view: ProverView, in_line: bool) -> float:
+    """When it began to take too long."""
+    if in_line:
+        return max(held.since_s, view.last_progress_s)
+    waited_s = view.waited_s - held.waited_s if held.stage is Stage.SYNTHESISING else 0.0
+    return held.since_s + waited_s
 
 
 def _allowed_s(held: Held, view: ProverView) -> float | None:
