@@ -103,7 +103,7 @@ class Engine:
         patience = Patience(
             self._estimates, settings.least_stage_s, lambda name: registry.get(name).log_domain
         )
-        self._fleet = Fleet(self._jobs, self._desk, self.publish, clock, patience)
+        self._fleet = Fleet(self._jobs, self._desk, self.publish, clock, patience, settings.away_after_s)
         self._jobs.serve(self._fleet, Copies(self._desk.copies, registry.get))
         self._outlook = Outlook(self._jobs.queue, self._fleet, self._estimates, clock)
         self._submissions = Submissions(

@@ -67,6 +67,11 @@ class EngineSettings:
     front_fault: str = ""
     command: Sequence[str] = COMMAND
 
+    @property
+    def away_after_s(self) -> float:
+        """A loop that has not come by for so long was stopped. Below any sensible heartbeat_s."""
+        return max(2 * self.tick_s, 0.25)
+
     def configure(self, backend: str, share: int) -> wire.Configure:
         """A prover's first message. share: its native threads beside the other devices' provers; one that works with
         the processor works alone, and has all cores.

@@ -53,6 +53,20 @@ class Upkeep:
         self._saved_s = 0.0
 
     async def run(self, pause_s: float) -> None:
+        attending = asyncio.ensure_future(self._attend(pause_s))
+        try:
+            await self._keep_up(pause_s)
+        finally:
+            attending.cancel()
+            await asyncio.wait([attending])
+
+    async def _attend(self, pause_s: float) -> None:
+        """By itself: steps that wait for a disk are no absence."""
+        while True:
+            self._fleet.attend()
+            await asyncio.sleep(pause_s)
+
+    async def _keep_up(self, pause_s: float) -> None:
         while True:
             for step in (
                 self._jobs.expire,

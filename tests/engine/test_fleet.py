@@ -1,6 +1,7 @@
 """The fleet's books, with provers that are lists of messages and a clock that is a number."""
 
 import asyncio
+import math
 import threading
 from unittest.mock import Mock
 
@@ -44,7 +45,7 @@ class Told:
 class Here:
     """A fleet of one prover."""
 
-    def __init__(self, **rules):
+    def __init__(self, away_after_s=math.inf, **rules):
         self.now_s = 0.0
         self.events = []
         self.owner = Mock()
@@ -56,6 +57,7 @@ class Here:
             self.events.append,
             lambda: self.now_s,
             Patience(self.estimates, 100.0, lambda circuit: 3),
+            away_after_s,
         )
         self.fleet.add(self.told, Health(Rules(**rules)))
 
@@ -559,15 +561,28 @@ def test_an_answer_that_its_owner_cannot_take_is_no_fault_of_the_prover(kind, un
 
 
 def test_a_loop_that_was_away_counts_anew():
-    here = Here().up()
+    here = Here(away_after_s=1.0).up()
     here.offer("a")
     here.says(1.0, event=stage("a", "proving"))
-    here.now_s = 500.0
     limits = Limits(heartbeat_s=30.0)
-    assert decide(500.0, [], here.fleet.views(), limits).replacements
-    here.fleet.begin_anew()
-    assert decide(530.0, [], here.fleet.views(), limits).replacements == ()
-    here.says(600.0, heartbeat=wire.Heartbeat())
-    assert decide(600.0, [], here.fleet.views(), limits).replacements == ()
-    (replacement,) = decide(600.5, [], here.fleet.views(), limits).replacements
-    assert "proving" in replacement.cause
+
+    def given_up(at_s):
+        here.now_s = at_s
+        return [one.cause for one in decide(at_s, [], here.fleet.views(), limits).replacements]
+
+    assert given_up(1.5) == []
+    assert given_up(500.0) == [], "nobody has listened since 1.5"
+    for at_s in range(500, 531):
+        assert given_up(float(at_s)) == []
+    (cause,) = given_up(530.5)
+    assert cause.startswith("no heartbeat for 30.5 s")
+    for at_s in range(531, 600):
+        here.says(float(at_s), heartbeat=wire.Heartbeat())
+        here.fleet.attend()
+        assert given_up(float(at_s)) == []
+    for at_s in (600.0, 600.5):
+        here.says(at_s, heartbeat=wire.Heartbeat())
+        causes = given_up(at_s)
+    assert ["a partition of circuit square has been proving for 100.5 s" in cause for cause in causes] == [
+        True
+    ]

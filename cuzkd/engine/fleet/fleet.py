@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -31,6 +32,7 @@ from cuzkd.engine.fleet.standin import elect
 from cuzkd.engine.fleet.supervisor import Supervisor
 from cuzkd.engine.fleet.ward import Ward
 from cuzkd.engine.job import Stage, Ticket
+from cuzkd.engine.scheduling.attendance import Attendance
 from cuzkd.engine.scheduling.scheduler import ProverView
 from cuzkd.engine.stats import CircuitLoaded, Event, LaunchSet, ProverState
 from cuzkd.engine.wire import prover_pb2 as wire
@@ -71,13 +73,16 @@ class Fleet:
         publish: Callable[[Event], None],
         clock: Callable[[], float],
         patience: Patience,
+        away_after_s: float = math.inf,
     ) -> None:
+        """away_after_s: without a call of `attend` for so long nobody has listened to provers."""
         self._owner = owner
         self._desk = desk
         self._publish = publish
         self._clock = clock
         self._patience = patience
         self._provers: dict[str, Prover] = {}
+        self._attendance = Attendance(away_after_s)
         self._offers = itertools.count(1)
         self._stand_in = ""  # the prover whose processor may work, if any
 
@@ -97,6 +102,7 @@ class Fleet:
 
     def views(self) -> list[ProverView]:
         """Those that can be given work, and those that finish what they hold."""
+        self.attend()
         comes = room.may_come(self._provers.values(), self._waits(), self._desk.front_holds)
         return [p.view(comes) for p in self._provers.values() if p.ready is not None and not p.doubtful]
 
@@ -178,10 +184,12 @@ class Fleet:
         death = Death(cause, stage.stage if stage else "", device=prover.device, suspect=True)
         prover.supervisor.replace(death)
 
-    def begin_anew(self) -> None:
-        """The loop was away: what provers have said meanwhile is still to be read, and nobody is late."""
-        for prover in self._provers.values():
-            prover.began_anew()
+    def attend(self) -> None:
+        """The loop is here. If it was away, what provers have said meanwhile is still to be read: nobody is late."""
+        if away_s := self._attendance.away_s(self._clock()):
+            log.warning("front_was_away", seconds=round(away_s, 3))
+            for prover in self._provers.values():
+                prover.began_anew()
 
     def users(self, circuit: str) -> int:
         """Partitions of a circuit that provers hold."""

@@ -15,6 +15,7 @@ Life of a process. starting -> ready -> dead -> pause -> starting ...; stop() en
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import socket
 import sys
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -35,6 +36,7 @@ from cuzkd.errors import DeviceFault
 log = structlog.get_logger()
 
 EXIT_PATIENCE_S = 1.0  # for a process that has closed its end, or said Fatal, to be gone by itself
+LONGEST_STEP_S = 1.0  # of waiting for Ready
 KILL_PATIENCE_S = 10.0  # for one that was killed; a driver may hold it for ever
 COMMAND = (sys.executable, "-P", "-m", "cuzkd.engine.prover.main")
 STOPPING = Death("the daemon is stopping", asked=True)
@@ -235,20 +237,28 @@ class Supervisor:
             return Death(f"spoke out of turn: {error!r}")
 
     async def _shake_hands(self, channel: AsyncChannel[wire.FromProver]) -> Death | None:
-        """Wait for Ready; what comes before it (log records, grants) is passed on."""
-        async with asyncio.timeout(self._timing.handshake_s):
-            while True:
-                message = await channel.receive()
-                if message is None:
-                    return None
-                if message.WhichOneof("kind") == "ready":
-                    break
-                self._channel = channel  # it may need answers already
-                if death := self._pass_on(message):
-                    return death
-        self._channel = channel
-        self.ready = True
-        self._listener.prover_ready(self.name, message.ready)
+        greeting = asyncio.ensure_future(self._greeting(channel))
+        try:
+            await _within(greeting, self._timing.handshake_s)
+            ready = greeting.result()
+        finally:
+            greeting.cancel()
+            await asyncio.wait([greeting])
+        if isinstance(ready, wire.Ready):
+            self._channel = channel
+            self.ready = True
+            self._listener.prover_ready(self.name, ready)
+            return None
+        return ready
+
+    async def _greeting(self, channel: AsyncChannel[wire.FromProver]) -> wire.Ready | Death | None:
+        """Wait for Ready; what comes before it (log records, grants) is passed on. None: the stream ended."""
+        while (message := await channel.receive()) is not None:
+            if message.WhichOneof("kind") == "ready":
+                return message.ready
+            self._channel = channel  # it may need answers already
+            if death := self._pass_on(message):
+                return death
         return None
 
     def _pass_on(self, message: wire.FromProver) -> Death | None:
@@ -272,6 +282,15 @@ def _exited(status: int, was_ready: bool) -> Death:
     """Without last words. A signal is native code's doing, the driver's perhaps, but SIGKILL is somebody else's."""
     cause = describe_exit(status) + ("" if was_ready else " before it was ready")
     return Death(cause, suspect=status < 0 and -status != signal.SIGKILL)
+
+
+async def _within(task: asyncio.Future[Any], limit_s: float) -> None:
+    """Wait for it. Raises TimeoutError; time for which the loop was away, and could hear nobody, counts as one step."""
+    step_s = min(limit_s / 10, LONGEST_STEP_S)
+    for _ in range(math.ceil(limit_s / step_s)):
+        if (await asyncio.wait([task], timeout=step_s))[0]:
+            return
+    raise TimeoutError
 
 
 async def _either(*waits: Awaitable[object]) -> None:
