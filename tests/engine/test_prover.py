@@ -96,6 +96,22 @@ def test_drop_waits_for_the_last_user(make, tmp_path):
     assert not about_square(prover)[2].was_loaded
 
 
+def test_a_key_goes_from_who_waits_for_vectors_and_comes_again(make, tmp_path):
+    prover = make(prewarm=False)
+    prover.front.send(preload=wire.Preload(circuit="square"))
+    prover.front.wait(lambda: about_square(prover))
+    budget = prover.front.budget
+    others = budget.reserve(budget.limit_bytes - budget.used_bytes, "others")
+    offer(prover, tmp_path, "a/0")
+
+    prover.front.wait(lambda: prover.front.desk.waits("prover")["slab"])
+    prover.front.send(drop=wire.Drop(circuit="square"))
+    prover.front.wait(lambda: any(state.was_loaded for state in about_square(prover)))
+    others.release()
+    assert prover.front.answer("a/0").proof
+    assert prover.backend.loads == 2 and prover.idle()
+
+
 def test_a_drop_of_one_digest_leaves_another(make, tmp_path):
     prover = make()
     offer(prover, tmp_path, "a/0")

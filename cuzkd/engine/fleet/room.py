@@ -27,10 +27,10 @@ def busy(prover: Prover, waits: Waits) -> bool:
     stages = {held.stage for held in prover.holds.values()}
     if stages - {Stage.OFFERED, Stage.SYNTHESISING}:
         return True
-    begun = [held.ticket for held in prover.holds.values() if held.stage is Stage.SYNTHESISING]
-    without = {ticket.circuit for ticket in begun if not prover.keys.has(ticket.circuit)}
-    at_rows = sum(ticket.circuit not in without for ticket in begun)
-    if len(without) > waits.get(KEY, 0) or at_rows > sum(waits.values()) - waits.get(KEY, 0):
+    begun = {held.ticket.circuit for held in prover.holds.values() if held.stage is Stage.SYNTHESISING}
+    without = {circuit for circuit in begun if not prover.keys.has(circuit)}
+    for_vectors = sum(waits.values()) - waits.get(KEY, 0)  # one request at a time, for all who want any
+    if len(without) > waits.get(KEY, 0) or (begun - without and not for_vectors):
         return True
     return not waits and not prover.idle  # it is about to begin, or loads a key
 

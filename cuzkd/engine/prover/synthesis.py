@@ -1,9 +1,10 @@
 """Synthesis: from a witness file to the vectors a, b (and c), written once, straight into leased memory.
 
 The stage of a partition before the device. In order: the key is there (or loaded), the file's header fits
-the circuit, one lease per vector (all together or none; the time until they are there is the phase `pin`),
-the witness copied and range-checked into z, then blocks of rows of A z and B z written by native threads
-into the place where the device will read them. There is no second copy of anything.
+the circuit, one lease per vector (all together or none; the time until they are there is the phase `pin`; a key
+that is dropped meanwhile, to make room, is given back and taken again), the witness copied and range-checked
+into z, then blocks of rows of A z and B z written by native threads into the place where the device will read
+them. There is no second copy of anything.
 
 What is made beside z is what the transfer wants to carry (transfer.py): a and b, in the daemon.
 Where C is known, C z is written too and compared with a o b row by row, so that an unsatisfied witness is
@@ -26,7 +27,7 @@ from cuzkd.engine.prover.partition import Partition, Vectors
 from cuzkd.engine.prover.report import Reporter
 from cuzkd.engine.prover.residency import Residency
 from cuzkd.engine.prover.transfer import Transfer
-from cuzkd.errors import InvalidKey, InvalidWitness, UnsatisfiedWitness
+from cuzkd.errors import Cancelled, InvalidKey, InvalidWitness, UnsatisfiedWitness
 from cuzkd.formats import wtns
 from cuzkd.memory.pool import PinnedPool
 from cuzkd.memory.upstream import round_to_pages
@@ -82,16 +83,15 @@ class Synthesis:
         partition.check()
         partition.stage = "synthesising"
         self._reporter.stage(partition.id, partition.stage)
-        with partition.timed("key_load"):
-            key = self._residency.use(partition.circuit, partition.digest, partition.check)
-        partition.resident = key
-        partition.hold("key", lambda: self._residency.done_with(key))
+        self._take_key(partition)
         self._faults.at("witness")
         with wtns.map(partition.spool_path) as witness:
-            arrays = key.proving.arrays
-            witness.header.require_fits(partition.circuit, arrays.curve, arrays.n_wires)
+            self._require_fits(partition, witness)
             partition.check()
-            self._lease(partition)
+            while not self._lease(partition):
+                partition.resident = None
+                partition.free("key")
+                self._take_key(partition)
             with partition.timed("witness"):
                 self._copy(partition, witness.values)
                 witness.close()  # unmapping gigabytes takes its time
@@ -106,7 +106,18 @@ class Synthesis:
         self._faults.at("ready")
         partition.ready_at = time.monotonic()
 
-    def _lease(self, partition: Partition) -> None:
+    def _take_key(self, partition: Partition) -> None:
+        with partition.timed("key_load"):
+            key = self._residency.use(partition.circuit, partition.digest, partition.check)
+        partition.resident = key
+        partition.hold("key", lambda: self._residency.done_with(key))
+
+    def _require_fits(self, partition: Partition, witness: wtns.WitnessFile) -> None:
+        arrays = partition.key.proving.arrays
+        witness.header.require_fits(partition.circuit, arrays.curve, arrays.n_wires)
+
+    def _lease(self, partition: Partition) -> bool:
+        """False: its key was dropped meanwhile. Whoever waits for that key's memory may stand before it in the line."""
         proving = partition.key.proving
         rows = self._backend.vector_rows(proving.arrays)
         made = max(proving.constraints.a.n_rows, proving.constraints.b.n_rows)
@@ -120,14 +131,22 @@ class Synthesis:
         self._need(partition.digest, sum(map(round_to_pages, sizes)))
         self._faults.at("lease")
         with partition.timed("pin"):
-            self.lease(partition, sizes)
+            try:
+                self.lease(partition, sizes)
+            except Cancelled:
+                partition.check()
+                return False
+        return True
 
     # How rows come by their memory. The way before this one is in bench/growing.py.
 
     def lease(self, partition: Partition, sizes: Sequence[int]) -> None:
         """Give the partition its leases, of so many bytes: for z, a, b, c, as far as they are made."""
         partition.leases = self._pool.lease_all(
-            sizes, owner=partition.digest, give_up=partition.cancelled.is_set, urgent=partition.urgent
+            sizes,
+            owner=partition.digest,
+            give_up=lambda: partition.cancelled.is_set() or partition.key.dropped,
+            urgent=partition.urgent,
         )
 
     def vec(self, partition: Partition, number: int, rows: int) -> PinnedVec:
