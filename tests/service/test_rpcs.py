@@ -1,5 +1,6 @@
 """Every RPC over a real socket, with a prover that proves nothing: what is tested here is the wire."""
 
+import contextlib
 import threading
 
 import grpc
@@ -219,8 +220,8 @@ def test_requests_that_make_no_sense(server, request_, says):
     assert (status, code) == ("INVALID_ARGUMENT", "invalid_input") and says in message
 
 
-def test_five_classes_of_trouble_have_five_statuses(tmp_path):
-    """Wrong input, unknown, taken, full, not now: a program can tell them apart, and each names its cause."""
+def test_six_classes_of_trouble_have_six_statuses(tmp_path):
+    """Wrong input, unknown, taken, too much, full, not now: a program can tell them apart, and each names its cause."""
     with serving(tmp_path, max_partitions=4) as server, client_of(server) as client, raw(server) as (_, stub):
         ok = pb.Partition(witness=b"ok")
 
@@ -233,6 +234,10 @@ def test_five_classes_of_trouble_have_five_statuses(tmp_path):
             submit(circuit_id="square", request_id="x", partitions=[pb.Partition(witness=b"ok:2")])[:2]
         )
         seen.append(submit(circuit_id="square", partitions=[ok] * 50)[:2])
+        with contextlib.suppress(errors.Exhausted):
+            while True:
+                client.submit("square", [b"hold"] * 4)
+        seen.append(submit(circuit_id="square", partitions=[ok] * 4)[:2])
         server.loop.call_soon_threadsafe(server.engine.drain)
         wait_until(lambda: not client.status().serving)
         seen.append(submit(circuit_id="square", partitions=[ok])[:2])
@@ -240,6 +245,7 @@ def test_five_classes_of_trouble_have_five_statuses(tmp_path):
         ("INVALID_ARGUMENT", "invalid_input"),
         ("NOT_FOUND", "not_found"),
         ("ALREADY_EXISTS", "already_exists"),
+        ("FAILED_PRECONDITION", "never_fits"),
         ("RESOURCE_EXHAUSTED", "exhausted"),
         ("UNAVAILABLE", "unavailable"),
     ]
