@@ -560,7 +560,7 @@ def test_an_answer_that_its_owner_cannot_take_is_no_fault_of_the_prover(kind, un
     assert [t.partition_id for t in (*blamed, *others)] == (["a"] if untaken else [])
 
 
-def test_a_loop_that_was_away_counts_anew():
+def test_time_for_which_the_loop_was_away_does_not_count():
     here = Here(away_after_s=1.0).up()
     here.offer("a")
     here.says(1.0, event=stage("a", "proving"))
@@ -571,18 +571,13 @@ def test_a_loop_that_was_away_counts_anew():
         return [one.cause for one in decide(at_s, [], here.fleet.views(), limits).replacements]
 
     assert given_up(1.5) == []
-    assert given_up(500.0) == [], "nobody has listened since 1.5"
-    for at_s in range(500, 531):
+    assert given_up(501.5) == [], "nobody has listened since 1.5"
+    for at_s in range(502, 532):
         assert given_up(float(at_s)) == []
-    (cause,) = given_up(530.5)
+    (cause,) = given_up(531.5)
     assert cause.startswith("no heartbeat for 30.5 s")
-    for at_s in range(531, 600):
+    for at_s in range(532, 602):
         here.says(float(at_s), heartbeat=wire.Heartbeat())
-        here.fleet.attend()
         assert given_up(float(at_s)) == []
-    for at_s in (600.0, 600.5):
-        here.says(at_s, heartbeat=wire.Heartbeat())
-        causes = given_up(at_s)
-    assert ["a partition of circuit square has been proving for 100.5 s" in cause for cause in causes] == [
-        True
-    ]
+    (cause,) = given_up(601.5)
+    assert "a partition of circuit square has been proving for 100.5 s" in cause

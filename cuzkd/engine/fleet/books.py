@@ -115,9 +115,11 @@ class Prover:
             self.waiting.total_s(now_s),
         )
 
-    def began_anew(self) -> None:
-        """Nobody has listened for a while: from now on its time counts again."""
-        now_s = self.clock()
-        self.last_beat_s = self.last_progress_s = now_s
+    def excuse(self, away_s: float) -> None:
+        """For so long, until now, nobody has listened: that time is held against nobody."""
+        self.last_beat_s += away_s
+        self.last_progress_s += away_s
+        if self.waiting.since_s is not None:
+            self.waiting.since_s += away_s
         for held in self.holds.values():
-            held.seen = replace(held.seen, since_s=now_s, waited_s=self.waiting.total_s(now_s))
+            held.seen = replace(held.seen, since_s=held.seen.since_s + away_s)

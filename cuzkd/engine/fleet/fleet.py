@@ -103,7 +103,8 @@ class Fleet:
     def views(self) -> list[ProverView]:
         """Those that can be given work, and those that finish what they hold."""
         self.attend()
-        comes = room.may_come(self._provers.values(), self._waits(), self._desk.front_holds)
+        waits = self._waits()
+        comes = not any(waits) or room.may_come(self._provers.values(), waits, self._desk.front_holds)
         return [p.view(comes) for p in self._provers.values() if p.ready is not None and not p.doubtful]
 
     def _waits(self) -> list[room.Waits]:
@@ -185,11 +186,11 @@ class Fleet:
         prover.supervisor.replace(death)
 
     def attend(self) -> None:
-        """The loop is here. If it was away, what provers have said meanwhile is still to be read: nobody is late."""
+        """The loop is here. For as long as it was away, provers could not be heard: that time does not count."""
         if away_s := self._attendance.away_s(self._clock()):
             log.warning("front_was_away", seconds=round(away_s, 3))
             for prover in self._provers.values():
-                prover.began_anew()
+                prover.excuse(away_s)
 
     def users(self, circuit: str) -> int:
         """Partitions of a circuit that provers hold."""

@@ -3,7 +3,8 @@
 Problem. A machine that is suspended, a container that is paused, a process that is stopped: when the front goes on, its
 clock has run, and provers that could not be heard look as if they had been silent. Design. The loop signs in every tick
 and before every decision; a gap of more than a few ticks was an absence, whatever it was of. Pure.
-Life. One, for as long as the engine. After an absence all counts begin anew.
+Life. One, for as long as the engine. An absence is taken off all counts: they go on where they were, also when
+absences are frequent.
 """
 
 from __future__ import annotations
