@@ -10,8 +10,9 @@ from engine.front import running
 from cuzkd.circuits import builtin
 from cuzkd.circuits.registry import Registry
 from cuzkd.curves.params import CURVES
+from cuzkd.engine.fleet.budget_desk import need_bytes
 from cuzkd.engine.fleet.supervisor import COMMAND, Timing
-from cuzkd.engine.job import PHASES, JobRequest, JobState, Stage, UploadRef, WitnessBytes
+from cuzkd.engine.job import PHASES, JobRequest, JobState, Priority, Stage, UploadRef, WitnessBytes
 from cuzkd.engine.stats import CircuitLoaded, PartitionStage, ProverState
 from cuzkd.formats import proof_bytes, wtns
 from cuzkd.groth16 import setup, verifier
@@ -84,6 +85,37 @@ def test_clients_at_once_on_both_curves(installed, witness):
                     assert {"queue_wait", "witness", "synthesis", "verify", "total"} <= set(result.phases)
                     assert inside <= 1.000001 * result.phases["total"]
             assert 'phase="synthesis"' in metrics.text() and 'phase="queue_wait"' in metrics.text()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_room_for_one_key_and_two_circuits(installed, witness, parallel):
+    """Keys give way to each other as long as anybody waits, whatever is urgent and however much is under way."""
+
+    async def body():
+        registry = Registry(installed)
+        need = max(need_bytes(registry.get(f"chain-{curve}"), in_place=True) for curve in CURVES)
+        tight = {"budget_bytes": need + 4096, "max_parallel_synthesis": parallel, "group": 2}
+        async with engine(installed, **tight) as front:
+            curves = list(CURVES)
+            jobs = [(curves[n // 2 % 2], [100 + n, 200 + n], list(Priority)[n % 4]) for n in range(16)]
+            submitted = [
+                await front.submit(
+                    JobRequest(
+                        f"chain-{curve}",
+                        [WitnessBytes(witness(curve, x)) for x in preimages],
+                        priority=priority,
+                    )
+                )
+                for curve, preimages, priority in jobs
+            ]
+            views = await asyncio.gather(*(front.wait(view.job_id, PATIENCE_S) for view in submitted))
+            for (curve, preimages, _), view in zip(jobs, views, strict=True):
+                check(installed, view, curve, preimages)
+            for curve in curves:
+                await front.preload(f"chain-{curve}")
+            assert front.status().provers[0].restarts == 0
 
     asyncio.run(body())
 
