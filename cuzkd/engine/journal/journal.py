@@ -37,6 +37,7 @@ from cuzkd.errors import CuzkdError, Exhausted, InvalidInput
 
 log = structlog.get_logger()
 
+PATIENCE_S = 0.1  # that records wait for others, where nobody waits for them
 CLOSE_S = 10.0  # a disk that takes longer for the last records is not waited for
 # What is wrong with one record, and not with the disk: it alone fails.
 WRONG = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
@@ -58,6 +59,7 @@ class _Post:
     leave: asyncio.Future[None] | None = None
     tried: Heard = _nothing
     written: Heard = _nothing
+    patient: bool = False
     wrong: Exception | None = None
 
 
@@ -138,14 +140,14 @@ class Journal:
     # -- telling what has happened --
 
     def begun(self, job: Job) -> None:
-        self._post(_Post(rows.begun(job, self._times)))
+        self._post(_Post(rows.begun(job, self._times), patient=True))
 
     def attempt(self, ticket: Ticket) -> None:
         """This partition's attempt is another one now."""
         self._post(_Post(rows.attempt(ticket)))
 
     def proved(self, job_id: str, result: PartitionResult) -> None:
-        self._post(_Post(rows.proved(job_id, result)))
+        self._post(_Post(rows.proved(job_id, result), patient=True))
 
     def ended(self, job: Job, tried: Heard, written: Heard) -> None:
         """The job's chosen end. tried: called when it is recorded, or could not be; written: when it is."""
@@ -231,11 +233,15 @@ class Journal:
         """What goes into the next transaction; None when there will be none."""
         with self._changed:
             self._changed.wait_for(lambda: self._posts or self._again or self._closing)
+            self._changed.wait_for(self._urgent, PATIENCE_S)
             if self._closing and not self._posts:
                 return None
             batch = [*self._kept, *self._posts]
             self._posts, self._kept, self._again = [], [], False
             return batch
+
+    def _urgent(self) -> bool:
+        return self._again or self._closing or not all(post.patient for post in self._posts)
 
     def _write(self, batch: Sequence[_Post]) -> CuzkdError | None:
         """One transaction. What it returns is why nothing of it is on the disk."""
