@@ -110,7 +110,7 @@ class Client:
         )
         sizes = [_size(witness) for witness in witnesses]
         input_bytes = sum(_size(given, "input JSON") for given in inputs)
-        by_upload = self._plan(circuit, sizes, input_bytes)
+        by_upload = self._plan(circuit, sizes, len(witnesses) + len(inputs), input_bytes)
         for witness, uploaded in zip(witnesses, by_upload, strict=True):
             if uploaded:
                 request.partitions.add(upload_id=self.upload(witness))
@@ -124,11 +124,15 @@ class Client:
         )
         return str(answer.job_id)
 
-    def _plan(self, circuit: str, sizes: Sequence[int], input_bytes: int) -> list[bool]:
+    def _plan(self, circuit: str, sizes: Sequence[int], count: int, input_bytes: int) -> list[bool]:
         """Which witnesses go by Upload. Raises what the daemon would say after hours of uploading."""
         if self._limits is None:
             self._limits = self.status()
         limits = self._limits
+        if limits.max_partitions and count > limits.max_partitions:
+            raise InvalidInput(
+                f"{count} partitions, the daemon takes at most {limits.max_partitions} in a job"
+            )
         if sizes and max(sizes) > limits.max_upload_bytes:
             raise InvalidInput(
                 f"witness {sizes.index(max(sizes))}: {max(sizes)} bytes, the daemon takes at most "

@@ -128,6 +128,7 @@ class Servicer(rpc.ProvingEngineServicer):
             max_message_bytes=self._limits.max_message,
             stream_above_bytes=self._limits.stream_above,
             max_upload_bytes=self._limits.max_upload,
+            max_partitions=conversion.MAX_PARTITIONS,
             serving=status.serving,
             not_serving_reason=status.not_serving_reason,
             version=cuzkd.__version__,

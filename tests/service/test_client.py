@@ -197,9 +197,9 @@ def test_what_travels_how(tmp_path):
     limits = Limits(max_message=2 * MIB, stream_above=MIB, max_upload=8 * MIB)
     with serving(tmp_path, limits=limits) as server, Client(spelled(server.address)) as client:
         wait_until(lambda: client.status().serving)
-        assert client._plan("square", [MIB // 2, MIB // 2, 1, 2 * MIB], 0) == [False, False, True, True]
-        assert client._plan("square", [1024, MIB], 2 * MIB - 1024) == [False, True]
-        assert client._plan("square", [], 5) == []
+        assert client._plan("square", [MIB // 2, MIB // 2, 1, 2 * MIB], 4, 0) == [False, False, True, True]
+        assert client._plan("square", [1024, MIB], 3, 2 * MIB - 1024) == [False, True]
+        assert client._plan("square", [], 1, 5) == []
 
 
 def test_a_daemon_that_is_being_started_is_waited_for(tmp_path):

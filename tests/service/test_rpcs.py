@@ -447,3 +447,13 @@ def test_reflection_lists_services(server):
             timeout=10,
         )
         assert answer.file_descriptor_response.file_descriptor_proto
+
+
+def test_a_job_of_too_many_partitions_is_refused_before_anything_is_sent(tmp_path):
+    with serving(tmp_path) as server, client_of(server) as client:
+        most = client.status().max_partitions
+        with pytest.raises(
+            errors.InvalidInput, match=f"{most + 1} partitions, the daemon takes at most {most}"
+        ):
+            client.submit("square", [b"ok:" + b"x" * MIB] * (most + 1))
+        assert not list((tmp_path / "state" / "spool").iterdir())

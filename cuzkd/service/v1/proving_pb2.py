@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63uzk/v1/proving.proto\x12\x07\x63uzk.v1\"\xb6\x03\n\x12SubmitProofRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\nproof_kind\x18\x02 \x01(\x0e\x32\x12.cuzk.v1.ProofKind\x12\x13\n\x0bsector_size\x18\x03 \x01(\x04\x12\x18\n\x10registered_proof\x18\x04 \x01(\x04\x12#\n\x08priority\x18\x05 \x01(\x0e\x32\x11.cuzk.v1.Priority\x12\x15\n\rvanilla_proof\x18\n \x01(\x0c\x12\x16\n\x0evanilla_proofs\x18\x0b \x03(\x0c\x12\x15\n\rsector_number\x18\x14 \x01(\x04\x12\x10\n\x08miner_id\x18\x15 \x01(\x04\x12\x12\n\nrandomness\x18\x16 \x01(\x0c\x12\x17\n\x0fpartition_index\x18\x17 \x01(\r\x12\x12\n\ncomm_r_old\x18\x1e \x01(\x0c\x12\x12\n\ncomm_r_new\x18\x1f \x01(\x0c\x12\x12\n\ncomm_d_new\x18  \x01(\x0c\x12\x12\n\ncircuit_id\x18( \x01(\t\x12&\n\npartitions\x18) \x03(\x0b\x32\x12.cuzk.v1.Partition\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18* \x01(\x04\"j\n\tPartition\x12\x11\n\x07witness\x18\x01 \x01(\x0cH\x00\x12\x13\n\tupload_id\x18\x02 \x01(\tH\x00\x12\x15\n\x0bserver_path\x18\x03 \x01(\tH\x00\x12\x14\n\ninput_json\x18\x04 \x01(\x0cH\x00\x42\x08\n\x06source\"S\n\x13SubmitProofResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x16\n\x0equeue_position\x18\x02 \x01(\r\x12\x14\n\x0c\x61ssigned_gpu\x18\x03 \x01(\t\"7\n\x11\x41waitProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x04\"\xf7\x02\n\x12\x41waitProofResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0e\x32\".cuzk.v1.AwaitProofResponse.Status\x12\r\n\x05proof\x18\x03 \x01(\x0c\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x15\n\rqueue_wait_ms\x18\n \x01(\x04\x12\x13\n\x0bsrs_load_ms\x18\x0b \x01(\x04\x12\x14\n\x0csynthesis_ms\x18\x0c \x01(\x04\x12\x16\n\x0egpu_compute_ms\x18\r \x01(\x04\x12\x10\n\x08total_ms\x18\x0e \x01(\x04\x12)\n\x07results\x18( \x03(\x0b\x32\x18.cuzk.v1.PartitionResult\x12\x12\n\nerror_code\x18) \x01(\t\"L\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\r\n\tCOMPLETED\x10\x01\x12\n\n\x06\x46\x41ILED\x10\x02\x12\r\n\tCANCELLED\x10\x03\x12\x0b\n\x07TIMEOUT\x10\x04\"\xc0\x01\n\x0fPartitionResult\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05proof\x18\x02 \x01(\x0c\x12\x15\n\rpublic_inputs\x18\x03 \x03(\x0c\x12\x1e\n\x06phases\x18\x04 \x03(\x0b\x32\x0e.cuzk.v1.Phase\x12\x0f\n\x07\x62\x61\x63kend\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\r\x12\x12\n\nkey_digest\x18\x08 \x01(\t\x12\x11\n\th2d_bytes\x18\t \x01(\x04\"&\n\x05Phase\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\";\n\x0cProveRequest\x12+\n\x06submit\x18\x01 \x01(\x0b\x32\x1b.cuzk.v1.SubmitProofRequest\"<\n\rProveResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x1b.cuzk.v1.AwaitProofResponse\"$\n\x12\x43\x61ncelProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"*\n\x13\x43\x61ncelProofResponse\x12\x13\n\x0bwas_running\x18\x01 \x01(\x08\"\x12\n\x10GetStatusRequest\"\xf9\x03\n\x11GetStatusResponse\x12 \n\x04gpus\x18\x01 \x03(\x0b\x32\x12.cuzk.v1.GPUStatus\x12&\n\nloaded_srs\x18\x02 \x03(\x0b\x32\x12.cuzk.v1.SRSStatus\x12$\n\x06queues\x18\x03 \x03(\x0b\x32\x14.cuzk.v1.QueueStatus\x12\x1e\n\x16total_proofs_completed\x18\x04 \x01(\x04\x12\x1b\n\x13total_proofs_failed\x18\x05 \x01(\x04\x12\x16\n\x0euptime_seconds\x18\x06 \x01(\x04\x12\x1b\n\x13pinned_memory_bytes\x18\x07 \x01(\x04\x12!\n\x19pinned_memory_limit_bytes\x18\x08 \x01(\x04\x12\x19\n\x11max_message_bytes\x18( \x01(\x04\x12\x1a\n\x12stream_above_bytes\x18) \x01(\x04\x12\x18\n\x10max_upload_bytes\x18* \x01(\x04\x12\x0f\n\x07serving\x18+ \x01(\x08\x12\x1a\n\x12not_serving_reason\x18, \x01(\t\x12\x0f\n\x07version\x18- \x01(\t\x12&\n\x07\x64\x65vices\x18. \x03(\x0b\x32\x15.cuzk.v1.DeviceStatus\x12\x0e\n\x06policy\x18/ \x01(\t\x12\x18\n\x10\x65xpected_wait_ms\x18\x30 \x01(\x04\"\x91\x01\n\tGPUStatus\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x18\n\x10vram_total_bytes\x18\x03 \x01(\x04\x12\x17\n\x0fvram_free_bytes\x18\x04 \x01(\x04\x12\x16\n\x0e\x63urrent_job_id\x18\x05 \x01(\t\x12\x1a\n\x12\x63urrent_proof_kind\x18\x06 \x01(\t\"\xf7\x01\n\x0c\x44\x65viceStatus\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x14\n\x0csynthesising\x18\x05 \x01(\r\x12\r\n\x05ready\x18\x06 \x01(\r\x12\x12\n\nprover_pid\x18\x07 \x01(\r\x12\x10\n\x08restarts\x18\x08 \x01(\r\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12!\n\x19quarantined_until_unix_ms\x18\n \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x0b \x01(\r\x12\x1a\n\x12quarantined_device\x18\x0c \x01(\t\"\x92\x01\n\tSRSStatus\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\x12%\n\x04tier\x18\x02 \x01(\x0e\x32\x17.cuzk.v1.SRSStatus.Tier\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x11\n\tref_count\x18\x04 \x01(\r\"#\n\x04Tier\x12\x07\n\x03HOT\x10\x00\x12\x08\n\x04WARM\x10\x01\x12\x08\n\x04\x43OLD\x10\x02\"G\n\x0bQueueStatus\x12\x12\n\nproof_kind\x18\x01 \x01(\t\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x13\n\x0bin_progress\x18\x03 \x01(\r\"\'\n\x11PreloadSrsRequest\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\"B\n\x12PreloadSrsResponse\x12\x16\n\x0e\x61lready_loaded\x18\x01 \x01(\x08\x12\x14\n\x0cload_time_ms\x18\x02 \x01(\x04\"%\n\x0f\x45victSrsRequest\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\";\n\x10\x45victSrsResponse\x12\x12\n\nwas_loaded\x18\x01 \x01(\x08\x12\x13\n\x0b\x66reed_bytes\x18\x02 \x01(\x04\"\x13\n\x11GetMetricsRequest\"-\n\x12GetMetricsResponse\x12\x17\n\x0fprometheus_text\x18\x01 \x01(\t\"P\n\rUploadRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.cuzk.v1.UploadHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\"\n\x0cUploadHeader\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"7\n\x0eUploadResponse\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"#\n\x11WatchProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xb8\x02\n\x08JobState\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x17\n\x0fpartitions_done\x18\x04 \x01(\r\x12\x12\n\nerror_code\x18\x05 \x01(\t\x12\x15\n\rerror_message\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\ncircuit_id\x18\x08 \x01(\t\x12\x16\n\x0equeue_position\x18\t \x01(\r\x12\x12\n\nelapsed_ms\x18\n \x01(\x04\x12\x10\n\x08progress\x18\x0b \x01(\x01\x12\x1c\n\x14\x65xpected_end_unix_ms\x18\x0c \x01(\x04\x12\x31\n\x10partition_states\x18\r \x03(\x0b\x32\x17.cuzk.v1.PartitionState\"@\n\x0ePartitionState\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\"\x15\n\x13ListCircuitsRequest\":\n\x14ListCircuitsResponse\x12\"\n\x08\x63ircuits\x18\x01 \x03(\x0b\x32\x10.cuzk.v1.Circuit\"\x86\x01\n\x07\x43ircuit\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x63urve\x18\x03 \x01(\t\x12\x15\n\rn_constraints\x18\x04 \x01(\x04\x12\x0f\n\x07n_wires\x18\x05 \x01(\x04\x12\x10\n\x08n_public\x18\x06 \x01(\x04\x12\x0e\n\x06\x64omain\x18\x07 \x01(\x04*\x82\x01\n\tProofKind\x12\x1a\n\x16PROOF_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11POREP_SEAL_COMMIT\x10\x01\x12\x15\n\x11SNAP_DEALS_UPDATE\x10\x02\x12\x19\n\x15WINDOW_POST_PARTITION\x10\x03\x12\x10\n\x0cWINNING_POST\x10\x04*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x07\n\x03LOW\x10\x01\x12\n\n\x06NORMAL\x10\x02\x12\x08\n\x04HIGH\x10\x03\x12\x0c\n\x08\x43RITICAL\x10\x04\x32\xfe\x05\n\rProvingEngine\x12H\n\x0bSubmitProof\x12\x1b.cuzk.v1.SubmitProofRequest\x1a\x1c.cuzk.v1.SubmitProofResponse\x12\x45\n\nAwaitProof\x12\x1a.cuzk.v1.AwaitProofRequest\x1a\x1b.cuzk.v1.AwaitProofResponse\x12\x36\n\x05Prove\x12\x15.cuzk.v1.ProveRequest\x1a\x16.cuzk.v1.ProveResponse\x12H\n\x0b\x43\x61ncelProof\x12\x1b.cuzk.v1.CancelProofRequest\x1a\x1c.cuzk.v1.CancelProofResponse\x12\x42\n\tGetStatus\x12\x19.cuzk.v1.GetStatusRequest\x1a\x1a.cuzk.v1.GetStatusResponse\x12\x45\n\nGetMetrics\x12\x1a.cuzk.v1.GetMetricsRequest\x1a\x1b.cuzk.v1.GetMetricsResponse\x12\x45\n\nPreloadSRS\x12\x1a.cuzk.v1.PreloadSrsRequest\x1a\x1b.cuzk.v1.PreloadSrsResponse\x12?\n\x08\x45victSRS\x12\x18.cuzk.v1.EvictSrsRequest\x1a\x19.cuzk.v1.EvictSrsResponse\x12;\n\x06Upload\x12\x16.cuzk.v1.UploadRequest\x1a\x17.cuzk.v1.UploadResponse(\x01\x12=\n\nWatchProof\x12\x1a.cuzk.v1.WatchProofRequest\x1a\x11.cuzk.v1.JobState0\x01\x12K\n\x0cListCircuits\x12\x1c.cuzk.v1.ListCircuitsRequest\x1a\x1d.cuzk.v1.ListCircuitsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63uzk/v1/proving.proto\x12\x07\x63uzk.v1\"\xb6\x03\n\x12SubmitProofRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\nproof_kind\x18\x02 \x01(\x0e\x32\x12.cuzk.v1.ProofKind\x12\x13\n\x0bsector_size\x18\x03 \x01(\x04\x12\x18\n\x10registered_proof\x18\x04 \x01(\x04\x12#\n\x08priority\x18\x05 \x01(\x0e\x32\x11.cuzk.v1.Priority\x12\x15\n\rvanilla_proof\x18\n \x01(\x0c\x12\x16\n\x0evanilla_proofs\x18\x0b \x03(\x0c\x12\x15\n\rsector_number\x18\x14 \x01(\x04\x12\x10\n\x08miner_id\x18\x15 \x01(\x04\x12\x12\n\nrandomness\x18\x16 \x01(\x0c\x12\x17\n\x0fpartition_index\x18\x17 \x01(\r\x12\x12\n\ncomm_r_old\x18\x1e \x01(\x0c\x12\x12\n\ncomm_r_new\x18\x1f \x01(\x0c\x12\x12\n\ncomm_d_new\x18  \x01(\x0c\x12\x12\n\ncircuit_id\x18( \x01(\t\x12&\n\npartitions\x18) \x03(\x0b\x32\x12.cuzk.v1.Partition\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18* \x01(\x04\"j\n\tPartition\x12\x11\n\x07witness\x18\x01 \x01(\x0cH\x00\x12\x13\n\tupload_id\x18\x02 \x01(\tH\x00\x12\x15\n\x0bserver_path\x18\x03 \x01(\tH\x00\x12\x14\n\ninput_json\x18\x04 \x01(\x0cH\x00\x42\x08\n\x06source\"S\n\x13SubmitProofResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x16\n\x0equeue_position\x18\x02 \x01(\r\x12\x14\n\x0c\x61ssigned_gpu\x18\x03 \x01(\t\"7\n\x11\x41waitProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x04\"\xf7\x02\n\x12\x41waitProofResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0e\x32\".cuzk.v1.AwaitProofResponse.Status\x12\r\n\x05proof\x18\x03 \x01(\x0c\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x15\n\rqueue_wait_ms\x18\n \x01(\x04\x12\x13\n\x0bsrs_load_ms\x18\x0b \x01(\x04\x12\x14\n\x0csynthesis_ms\x18\x0c \x01(\x04\x12\x16\n\x0egpu_compute_ms\x18\r \x01(\x04\x12\x10\n\x08total_ms\x18\x0e \x01(\x04\x12)\n\x07results\x18( \x03(\x0b\x32\x18.cuzk.v1.PartitionResult\x12\x12\n\nerror_code\x18) \x01(\t\"L\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\r\n\tCOMPLETED\x10\x01\x12\n\n\x06\x46\x41ILED\x10\x02\x12\r\n\tCANCELLED\x10\x03\x12\x0b\n\x07TIMEOUT\x10\x04\"\xc0\x01\n\x0fPartitionResult\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05proof\x18\x02 \x01(\x0c\x12\x15\n\rpublic_inputs\x18\x03 \x03(\x0c\x12\x1e\n\x06phases\x18\x04 \x03(\x0b\x32\x0e.cuzk.v1.Phase\x12\x0f\n\x07\x62\x61\x63kend\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\r\x12\x12\n\nkey_digest\x18\x08 \x01(\t\x12\x11\n\th2d_bytes\x18\t \x01(\x04\"&\n\x05Phase\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\";\n\x0cProveRequest\x12+\n\x06submit\x18\x01 \x01(\x0b\x32\x1b.cuzk.v1.SubmitProofRequest\"<\n\rProveResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x1b.cuzk.v1.AwaitProofResponse\"$\n\x12\x43\x61ncelProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"*\n\x13\x43\x61ncelProofResponse\x12\x13\n\x0bwas_running\x18\x01 \x01(\x08\"\x12\n\x10GetStatusRequest\"\x91\x04\n\x11GetStatusResponse\x12 \n\x04gpus\x18\x01 \x03(\x0b\x32\x12.cuzk.v1.GPUStatus\x12&\n\nloaded_srs\x18\x02 \x03(\x0b\x32\x12.cuzk.v1.SRSStatus\x12$\n\x06queues\x18\x03 \x03(\x0b\x32\x14.cuzk.v1.QueueStatus\x12\x1e\n\x16total_proofs_completed\x18\x04 \x01(\x04\x12\x1b\n\x13total_proofs_failed\x18\x05 \x01(\x04\x12\x16\n\x0euptime_seconds\x18\x06 \x01(\x04\x12\x1b\n\x13pinned_memory_bytes\x18\x07 \x01(\x04\x12!\n\x19pinned_memory_limit_bytes\x18\x08 \x01(\x04\x12\x19\n\x11max_message_bytes\x18( \x01(\x04\x12\x1a\n\x12stream_above_bytes\x18) \x01(\x04\x12\x18\n\x10max_upload_bytes\x18* \x01(\x04\x12\x0f\n\x07serving\x18+ \x01(\x08\x12\x1a\n\x12not_serving_reason\x18, \x01(\t\x12\x0f\n\x07version\x18- \x01(\t\x12&\n\x07\x64\x65vices\x18. \x03(\x0b\x32\x15.cuzk.v1.DeviceStatus\x12\x0e\n\x06policy\x18/ \x01(\t\x12\x18\n\x10\x65xpected_wait_ms\x18\x30 \x01(\x04\x12\x16\n\x0emax_partitions\x18\x31 \x01(\r\"\x91\x01\n\tGPUStatus\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x18\n\x10vram_total_bytes\x18\x03 \x01(\x04\x12\x17\n\x0fvram_free_bytes\x18\x04 \x01(\x04\x12\x16\n\x0e\x63urrent_job_id\x18\x05 \x01(\t\x12\x1a\n\x12\x63urrent_proof_kind\x18\x06 \x01(\t\"\xf7\x01\n\x0c\x44\x65viceStatus\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x14\n\x0csynthesising\x18\x05 \x01(\r\x12\r\n\x05ready\x18\x06 \x01(\r\x12\x12\n\nprover_pid\x18\x07 \x01(\r\x12\x10\n\x08restarts\x18\x08 \x01(\r\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12!\n\x19quarantined_until_unix_ms\x18\n \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x0b \x01(\r\x12\x1a\n\x12quarantined_device\x18\x0c \x01(\t\"\x92\x01\n\tSRSStatus\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\x12%\n\x04tier\x18\x02 \x01(\x0e\x32\x17.cuzk.v1.SRSStatus.Tier\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x11\n\tref_count\x18\x04 \x01(\r\"#\n\x04Tier\x12\x07\n\x03HOT\x10\x00\x12\x08\n\x04WARM\x10\x01\x12\x08\n\x04\x43OLD\x10\x02\"G\n\x0bQueueStatus\x12\x12\n\nproof_kind\x18\x01 \x01(\t\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x13\n\x0bin_progress\x18\x03 \x01(\r\"\'\n\x11PreloadSrsRequest\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\"B\n\x12PreloadSrsResponse\x12\x16\n\x0e\x61lready_loaded\x18\x01 \x01(\x08\x12\x14\n\x0cload_time_ms\x18\x02 \x01(\x04\"%\n\x0f\x45victSrsRequest\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\";\n\x10\x45victSrsResponse\x12\x12\n\nwas_loaded\x18\x01 \x01(\x08\x12\x13\n\x0b\x66reed_bytes\x18\x02 \x01(\x04\"\x13\n\x11GetMetricsRequest\"-\n\x12GetMetricsResponse\x12\x17\n\x0fprometheus_text\x18\x01 \x01(\t\"P\n\rUploadRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.cuzk.v1.UploadHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\"\n\x0cUploadHeader\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"7\n\x0eUploadResponse\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"#\n\x11WatchProofRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xb8\x02\n\x08JobState\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x17\n\x0fpartitions_done\x18\x04 \x01(\r\x12\x12\n\nerror_code\x18\x05 \x01(\t\x12\x15\n\rerror_message\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\ncircuit_id\x18\x08 \x01(\t\x12\x16\n\x0equeue_position\x18\t \x01(\r\x12\x12\n\nelapsed_ms\x18\n \x01(\x04\x12\x10\n\x08progress\x18\x0b \x01(\x01\x12\x1c\n\x14\x65xpected_end_unix_ms\x18\x0c \x01(\x04\x12\x31\n\x10partition_states\x18\r \x03(\x0b\x32\x17.cuzk.v1.PartitionState\"@\n\x0ePartitionState\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\"\x15\n\x13ListCircuitsRequest\":\n\x14ListCircuitsResponse\x12\"\n\x08\x63ircuits\x18\x01 \x03(\x0b\x32\x10.cuzk.v1.Circuit\"\x86\x01\n\x07\x43ircuit\x12\x12\n\ncircuit_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x63urve\x18\x03 \x01(\t\x12\x15\n\rn_constraints\x18\x04 \x01(\x04\x12\x0f\n\x07n_wires\x18\x05 \x01(\x04\x12\x10\n\x08n_public\x18\x06 \x01(\x04\x12\x0e\n\x06\x64omain\x18\x07 \x01(\x04*\x82\x01\n\tProofKind\x12\x1a\n\x16PROOF_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11POREP_SEAL_COMMIT\x10\x01\x12\x15\n\x11SNAP_DEALS_UPDATE\x10\x02\x12\x19\n\x15WINDOW_POST_PARTITION\x10\x03\x12\x10\n\x0cWINNING_POST\x10\x04*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x07\n\x03LOW\x10\x01\x12\n\n\x06NORMAL\x10\x02\x12\x08\n\x04HIGH\x10\x03\x12\x0c\n\x08\x43RITICAL\x10\x04\x32\xfe\x05\n\rProvingEngine\x12H\n\x0bSubmitProof\x12\x1b.cuzk.v1.SubmitProofRequest\x1a\x1c.cuzk.v1.SubmitProofResponse\x12\x45\n\nAwaitProof\x12\x1a.cuzk.v1.AwaitProofRequest\x1a\x1b.cuzk.v1.AwaitProofResponse\x12\x36\n\x05Prove\x12\x15.cuzk.v1.ProveRequest\x1a\x16.cuzk.v1.ProveResponse\x12H\n\x0b\x43\x61ncelProof\x12\x1b.cuzk.v1.CancelProofRequest\x1a\x1c.cuzk.v1.CancelProofResponse\x12\x42\n\tGetStatus\x12\x19.cuzk.v1.GetStatusRequest\x1a\x1a.cuzk.v1.GetStatusResponse\x12\x45\n\nGetMetrics\x12\x1a.cuzk.v1.GetMetricsRequest\x1a\x1b.cuzk.v1.GetMetricsResponse\x12\x45\n\nPreloadSRS\x12\x1a.cuzk.v1.PreloadSrsRequest\x1a\x1b.cuzk.v1.PreloadSrsResponse\x12?\n\x08\x45victSRS\x12\x18.cuzk.v1.EvictSrsRequest\x1a\x19.cuzk.v1.EvictSrsResponse\x12;\n\x06Upload\x12\x16.cuzk.v1.UploadRequest\x1a\x17.cuzk.v1.UploadResponse(\x01\x12=\n\nWatchProof\x12\x1a.cuzk.v1.WatchProofRequest\x1a\x11.cuzk.v1.JobState0\x01\x12K\n\x0cListCircuits\x12\x1c.cuzk.v1.ListCircuitsRequest\x1a\x1d.cuzk.v1.ListCircuitsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cuzk.v1.proving_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROOFKIND']._serialized_start=3782
-  _globals['_PROOFKIND']._serialized_end=3912
-  _globals['_PRIORITY']._serialized_start=3914
-  _globals['_PRIORITY']._serialized_end=3995
+  _globals['_PROOFKIND']._serialized_start=3806
+  _globals['_PROOFKIND']._serialized_end=3936
+  _globals['_PRIORITY']._serialized_start=3938
+  _globals['_PRIORITY']._serialized_end=4019
   _globals['_SUBMITPROOFREQUEST']._serialized_start=35
   _globals['_SUBMITPROOFREQUEST']._serialized_end=473
   _globals['_PARTITION']._serialized_start=475
@@ -62,47 +62,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSREQUEST']._serialized_start=1543
   _globals['_GETSTATUSREQUEST']._serialized_end=1561
   _globals['_GETSTATUSRESPONSE']._serialized_start=1564
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2069
-  _globals['_GPUSTATUS']._serialized_start=2072
-  _globals['_GPUSTATUS']._serialized_end=2217
-  _globals['_DEVICESTATUS']._serialized_start=2220
-  _globals['_DEVICESTATUS']._serialized_end=2467
-  _globals['_SRSSTATUS']._serialized_start=2470
-  _globals['_SRSSTATUS']._serialized_end=2616
-  _globals['_SRSSTATUS_TIER']._serialized_start=2581
-  _globals['_SRSSTATUS_TIER']._serialized_end=2616
-  _globals['_QUEUESTATUS']._serialized_start=2618
-  _globals['_QUEUESTATUS']._serialized_end=2689
-  _globals['_PRELOADSRSREQUEST']._serialized_start=2691
-  _globals['_PRELOADSRSREQUEST']._serialized_end=2730
-  _globals['_PRELOADSRSRESPONSE']._serialized_start=2732
-  _globals['_PRELOADSRSRESPONSE']._serialized_end=2798
-  _globals['_EVICTSRSREQUEST']._serialized_start=2800
-  _globals['_EVICTSRSREQUEST']._serialized_end=2837
-  _globals['_EVICTSRSRESPONSE']._serialized_start=2839
-  _globals['_EVICTSRSRESPONSE']._serialized_end=2898
-  _globals['_GETMETRICSREQUEST']._serialized_start=2900
-  _globals['_GETMETRICSREQUEST']._serialized_end=2919
-  _globals['_GETMETRICSRESPONSE']._serialized_start=2921
-  _globals['_GETMETRICSRESPONSE']._serialized_end=2966
-  _globals['_UPLOADREQUEST']._serialized_start=2968
-  _globals['_UPLOADREQUEST']._serialized_end=3048
-  _globals['_UPLOADHEADER']._serialized_start=3050
-  _globals['_UPLOADHEADER']._serialized_end=3084
-  _globals['_UPLOADRESPONSE']._serialized_start=3086
-  _globals['_UPLOADRESPONSE']._serialized_end=3141
-  _globals['_WATCHPROOFREQUEST']._serialized_start=3143
-  _globals['_WATCHPROOFREQUEST']._serialized_end=3178
-  _globals['_JOBSTATE']._serialized_start=3181
-  _globals['_JOBSTATE']._serialized_end=3493
-  _globals['_PARTITIONSTATE']._serialized_start=3495
-  _globals['_PARTITIONSTATE']._serialized_end=3559
-  _globals['_LISTCIRCUITSREQUEST']._serialized_start=3561
-  _globals['_LISTCIRCUITSREQUEST']._serialized_end=3582
-  _globals['_LISTCIRCUITSRESPONSE']._serialized_start=3584
-  _globals['_LISTCIRCUITSRESPONSE']._serialized_end=3642
-  _globals['_CIRCUIT']._serialized_start=3645
-  _globals['_CIRCUIT']._serialized_end=3779
-  _globals['_PROVINGENGINE']._serialized_start=3998
-  _globals['_PROVINGENGINE']._serialized_end=4764
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2093
+  _globals['_GPUSTATUS']._serialized_start=2096
+  _globals['_GPUSTATUS']._serialized_end=2241
+  _globals['_DEVICESTATUS']._serialized_start=2244
+  _globals['_DEVICESTATUS']._serialized_end=2491
+  _globals['_SRSSTATUS']._serialized_start=2494
+  _globals['_SRSSTATUS']._serialized_end=2640
+  _globals['_SRSSTATUS_TIER']._serialized_start=2605
+  _globals['_SRSSTATUS_TIER']._serialized_end=2640
+  _globals['_QUEUESTATUS']._serialized_start=2642
+  _globals['_QUEUESTATUS']._serialized_end=2713
+  _globals['_PRELOADSRSREQUEST']._serialized_start=2715
+  _globals['_PRELOADSRSREQUEST']._serialized_end=2754
+  _globals['_PRELOADSRSRESPONSE']._serialized_start=2756
+  _globals['_PRELOADSRSRESPONSE']._serialized_end=2822
+  _globals['_EVICTSRSREQUEST']._serialized_start=2824
+  _globals['_EVICTSRSREQUEST']._serialized_end=2861
+  _globals['_EVICTSRSRESPONSE']._serialized_start=2863
+  _globals['_EVICTSRSRESPONSE']._serialized_end=2922
+  _globals['_GETMETRICSREQUEST']._serialized_start=2924
+  _globals['_GETMETRICSREQUEST']._serialized_end=2943
+  _globals['_GETMETRICSRESPONSE']._serialized_start=2945
+  _globals['_GETMETRICSRESPONSE']._serialized_end=2990
+  _globals['_UPLOADREQUEST']._serialized_start=2992
+  _globals['_UPLOADREQUEST']._serialized_end=3072
+  _globals['_UPLOADHEADER']._serialized_start=3074
+  _globals['_UPLOADHEADER']._serialized_end=3108
+  _globals['_UPLOADRESPONSE']._serialized_start=3110
+  _globals['_UPLOADRESPONSE']._serialized_end=3165
+  _globals['_WATCHPROOFREQUEST']._serialized_start=3167
+  _globals['_WATCHPROOFREQUEST']._serialized_end=3202
+  _globals['_JOBSTATE']._serialized_start=3205
+  _globals['_JOBSTATE']._serialized_end=3517
+  _globals['_PARTITIONSTATE']._serialized_start=3519
+  _globals['_PARTITIONSTATE']._serialized_end=3583
+  _globals['_LISTCIRCUITSREQUEST']._serialized_start=3585
+  _globals['_LISTCIRCUITSREQUEST']._serialized_end=3606
+  _globals['_LISTCIRCUITSRESPONSE']._serialized_start=3608
+  _globals['_LISTCIRCUITSRESPONSE']._serialized_end=3666
+  _globals['_CIRCUIT']._serialized_start=3669
+  _globals['_CIRCUIT']._serialized_end=3803
+  _globals['_PROVINGENGINE']._serialized_start=4022
+  _globals['_PROVINGENGINE']._serialized_end=4788
 # @@protoc_insertion_point(module_scope)

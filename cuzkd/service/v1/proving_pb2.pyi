@@ -198,7 +198,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("gpus", "loaded_srs", "queues", "total_proofs_completed", "total_proofs_failed", "uptime_seconds", "pinned_memory_bytes", "pinned_memory_limit_bytes", "max_message_bytes", "stream_above_bytes", "max_upload_bytes", "serving", "not_serving_reason", "version", "devices", "policy", "expected_wait_ms")
+    __slots__ = ("gpus", "loaded_srs", "queues", "total_proofs_completed", "total_proofs_failed", "uptime_seconds", "pinned_memory_bytes", "pinned_memory_limit_bytes", "max_message_bytes", "stream_above_bytes", "max_upload_bytes", "serving", "not_serving_reason", "version", "devices", "policy", "expected_wait_ms", "max_partitions")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     LOADED_SRS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,7 @@ class GetStatusResponse(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedCompositeFieldContainer[GPUStatus]
     loaded_srs: _containers.RepeatedCompositeFieldContainer[SRSStatus]
     queues: _containers.RepeatedCompositeFieldContainer[QueueStatus]
@@ -233,7 +234,8 @@ class GetStatusResponse(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
     policy: str
     expected_wait_ms: int
-    def __init__(self, gpus: _Optional[_Iterable[_Union[GPUStatus, _Mapping]]] = ..., loaded_srs: _Optional[_Iterable[_Union[SRSStatus, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., total_proofs_completed: _Optional[int] = ..., total_proofs_failed: _Optional[int] = ..., uptime_seconds: _Optional[int] = ..., pinned_memory_bytes: _Optional[int] = ..., pinned_memory_limit_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., stream_above_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., serving: _Optional[bool] = ..., not_serving_reason: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., expected_wait_ms: _Optional[int] = ...) -> None: ...
+    max_partitions: int
+    def __init__(self, gpus: _Optional[_Iterable[_Union[GPUStatus, _Mapping]]] = ..., loaded_srs: _Optional[_Iterable[_Union[SRSStatus, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., total_proofs_completed: _Optional[int] = ..., total_proofs_failed: _Optional[int] = ..., uptime_seconds: _Optional[int] = ..., pinned_memory_bytes: _Optional[int] = ..., pinned_memory_limit_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., stream_above_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., serving: _Optional[bool] = ..., not_serving_reason: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., expected_wait_ms: _Optional[int] = ..., max_partitions: _Optional[int] = ...) -> None: ...
 
 class GPUStatus(_message.Message):
     __slots__ = ("ordinal", "name", "vram_total_bytes", "vram_free_bytes", "current_job_id", "current_proof_kind")
