@@ -276,7 +276,7 @@ class Engine:
         AlreadyExists (request_id with other content), Unsupported, Unavailable.
         """
         self._require_started()
-        return self._outlook.view(await self._submissions.submit(request, on_disk))
+        return self._outlook.accepted(await self._submissions.submit(request, on_disk))
 
     async def wait(self, some_id: str, timeout_s: float | None = None, owner: str = "") -> JobView:
         """The job once it has ended; when the time is over first, as it is then (`state.ended` is False).

@@ -53,6 +53,12 @@ class Outlook:
         expected_s = None if end_s is None else max(end_s - now_s, 0.0)
         return job.view(now_s, position, share, expected_s)
 
+    def accepted(self, job: AnyJob) -> JobView:
+        """The same without what is expected, which its submitter does not hear: a submit is to be quick."""
+        if isinstance(job, EndedJob) or job.first_waiting is None:
+            return self.view(job)
+        return job.view(self._clock(), self._queue.position(job.first_waiting.ticket))
+
     def begin_s(self, digest: str, priority: Priority, count: int = 1) -> float | None:
         """How long a job that is submitted now would wait for its turn."""
         found = forecast(
