@@ -87,7 +87,7 @@ def test_a_bench_that_is_killed_leaves_no_process():
     """Neither a daemon nor clients, not even stopped ones."""
     with tempfile.TemporaryDirectory() as folder:  # a short name: a socket goes there
         bench = subprocess.Popen(
-            [sys.executable, "-c", ORPHANS, folder],
+            [sys.executable, "-P", "-c", ORPHANS, folder],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"TMPDIR": folder},
