@@ -429,7 +429,7 @@ def test_memory_is_bounded_by_the_system():
         "from cuzkd.engine.payloads.intake_process import limit_memory; limit_memory(300 << 20)\n"
         "try: bytearray(400 << 20)\nexcept MemoryError: print('refused')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "refused\n"
 
 
@@ -438,5 +438,5 @@ def test_the_front_does_not_load_the_sandbox():
         "import sys, cuzkd.daemon\n"
         "print([name for name in sys.modules if name.startswith(('wasmtime', 'cuzkd.kernels'))])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

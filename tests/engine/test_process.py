@@ -32,7 +32,7 @@ FRONT = """
 import socket, subprocess, sys, time
 
 ours, theirs = socket.socketpair()
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+child = subprocess.Popen([sys.executable, "-P", "-c", sys.argv[1], "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()])
 assert ours.recv(2) == b"up"
 print(child.pid, flush=True)
 time.sleep(3600)
@@ -44,7 +44,7 @@ def start(*arguments, code=CHILD):
     ours.settimeout(PATIENCE_S)
     with theirs:
         child = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), *arguments, "--fd", str(theirs.fileno())],
+            [sys.executable, "-P", "-c", textwrap.dedent(code), *arguments, "--fd", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
         )
     return child, ours
@@ -74,7 +74,7 @@ def wait_until(condition):
 @pytest.mark.parametrize("stopped", [False, True])
 def test_nobody_outlives_a_killed_front(stopped):
     front = subprocess.Popen(
-        [sys.executable, "-c", FRONT, textwrap.dedent(CHILD)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", FRONT, textwrap.dedent(CHILD)], stdout=subprocess.PIPE, text=True
     )
     pid = int(front.stdout.readline())
     try:
@@ -95,10 +95,10 @@ def test_nobody_outlives_a_killed_front(stopped):
 def test_a_front_that_died_before_its_child_asked_is_noticed():
     """A process whose parent is not the one that made its socket has lost it already."""
     code = "from cuzkd.engine import process\nprocess.die_with(1 if __import__('os').getppid() != 1 else 2)"
-    child = subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_S, check=False)
+    child = subprocess.run([sys.executable, "-P", "-c", code], timeout=PATIENCE_S, check=False)
     assert child.returncode == 1
     parent = f"from cuzkd.engine import process\nprocess.die_with({os.getpid()})"
-    assert subprocess.run([sys.executable, "-c", parent], timeout=PATIENCE_S, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-P", "-c", parent], timeout=PATIENCE_S, check=False).returncode == 0
 
 
 def test_the_maker_of_a_socketpair():
@@ -140,7 +140,7 @@ def test_no_core_dump_and_no_debugger():
             "import ctypes; from cuzkd.engine import process; process.keep_secrets(); "
             "raise SystemExit(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
         )
-        assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_S, check=False).returncode == 0
+        assert subprocess.run([sys.executable, "-P", "-c", code], timeout=PATIENCE_S, check=False).returncode == 0
     finally:
         end(child, sock)
 
@@ -172,7 +172,7 @@ print(ctypes.string_at(at, 6000).count(b"secret"))
 
 def test_what_is_freed_is_overwritten():
     def left(word):
-        done = subprocess.run([sys.executable, "-c", FREED, word], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-P", "-c", FREED, word], capture_output=True, text=True, check=True)
         return int(done.stdout)
 
     assert left("keep") == 0 and left("control") > 900, "the C library leaves it there by itself"
@@ -193,7 +193,7 @@ def test_what_is_besides_ours_or_instead(tmp_path, monkeypatch):
     async def body(**more):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            await (await process.spawn([sys.executable, "-c", code], theirs, tmp_path, **more)).wait()
+            await (await process.spawn([sys.executable, "-P", "-c", code], theirs, tmp_path, **more)).wait()
         return (tmp_path / "seen").read_text()
 
     assert asyncio.run(body()) == "1,0"

@@ -51,7 +51,7 @@ def test_a_process_dies_once_and_its_successor_passes(tmp_path, action, status):
     path = tmp_path / "plan"
     path.write_text(f"{action}:offered:1")
     script = "import sys; from cuzkd.engine import faults; faults.load(sys.argv[1]).at('offered')"
-    lives = [subprocess.run([sys.executable, "-c", script, f"@{path}"], check=False) for _ in range(2)]
+    lives = [subprocess.run([sys.executable, "-P", "-c", script, f"@{path}"], check=False) for _ in range(2)]
     assert [life.returncode for life in lives] == [status, 0]
     assert (tmp_path / "plan.acted").read_text().startswith(f"{action} offered ")
 

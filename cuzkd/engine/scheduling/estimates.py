@@ -23,6 +23,7 @@ from typing import Any
 
 from cuzkd.engine.job import Stage
 from cuzkd.engine.scheduling.scheduler import Held, ProverView
+from cuzkd.formats.json_depth import is_deeper
 
 # What of a partition's phases is work of its stage. Left out: what waits (queue_wait, gpu_wait), and what only the
 # first partition of a circuit pays (key_load).
@@ -35,6 +36,7 @@ WORK: Mapping[Stage, Collection[str]] = {
 }  # fmt: skip
 MEMORY = 8  # a mean forgets about an eighth of itself with each new value
 MAX_KNOWN = 1000  # circuit and backend; the one that was longest not proved goes
+DEEPEST = 8  # brackets that are open at once
 MAX_FILE_BYTES = 1 << 20
 HANGS_AFTER = 30  # times what a stage took so far
 # Of an unknown circuit: far more than the slowest machine takes for a row of its domain, or than the slowest disk for
@@ -156,8 +158,9 @@ def _read(path: Path) -> dict[tuple[str, str], _Mean]:
     """What can be understood of a file; of no file, nothing."""
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read(MAX_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
+            text = file.read(MAX_FILE_BYTES).decode()
+        found = [] if is_deeper(text, DEEPEST) else json.loads(text)
+    except (OSError, ValueError):
         return {}
     known = {}
     for entry in found if isinstance(found, list) else []:
