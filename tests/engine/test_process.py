@@ -32,7 +32,8 @@ FRONT = """
 import socket, subprocess, sys, time
 
 ours, theirs = socket.socketpair()
-child = subprocess.Popen([sys.executable, "-P", "-c", sys.argv[1], "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+command = [sys.executable, "-P", "-c", sys.argv[1], "--fd", str(theirs.fileno())]
+child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
 assert ours.recv(2) == b"up"
 print(child.pid, flush=True)
 time.sleep(3600)
