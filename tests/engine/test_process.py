@@ -99,7 +99,9 @@ def test_a_front_that_died_before_its_child_asked_is_noticed():
     child = subprocess.run([sys.executable, "-P", "-c", code], timeout=PATIENCE_S, check=False)
     assert child.returncode == 1
     parent = f"from cuzkd.engine import process\nprocess.die_with({os.getpid()})"
-    assert subprocess.run([sys.executable, "-P", "-c", parent], timeout=PATIENCE_S, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-P", "-c", parent], timeout=PATIENCE_S, check=False).returncode == 0
+    )
 
 
 def test_the_maker_of_a_socketpair():
@@ -141,7 +143,10 @@ def test_no_core_dump_and_no_debugger():
             "import ctypes; from cuzkd.engine import process; process.keep_secrets(); "
             "raise SystemExit(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
         )
-        assert subprocess.run([sys.executable, "-P", "-c", code], timeout=PATIENCE_S, check=False).returncode == 0
+        assert (
+            subprocess.run([sys.executable, "-P", "-c", code], timeout=PATIENCE_S, check=False).returncode
+            == 0
+        )
     finally:
         end(child, sock)
 
@@ -173,7 +178,9 @@ print(ctypes.string_at(at, 6000).count(b"secret"))
 
 def test_what_is_freed_is_overwritten():
     def left(word):
-        done = subprocess.run([sys.executable, "-P", "-c", FREED, word], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", FREED, word], capture_output=True, text=True, check=True
+        )
         return int(done.stdout)
 
     assert left("keep") == 0 and left("control") > 900, "the C library leaves it there by itself"
