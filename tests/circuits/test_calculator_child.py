@@ -117,7 +117,8 @@ def test_an_interrupt_ends_both(tmp_path):
     path = tmp_path / "mine.wasm"
     path.write_bytes(compile_bomb())
     code = (
-        "import sys; from pathlib import Path; from cuzkd.circuits.calculator_child import ask\n"
+        "import signal, sys; from pathlib import Path; from cuzkd.circuits.calculator_child import ask\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what runs in the background ignores it
         "ask(Path(sys.argv[1]).read_bytes(), sys.argv[1])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stderr=subprocess.PIPE)

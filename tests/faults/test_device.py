@@ -107,6 +107,7 @@ def test_required_and_wrong_for_a_while_jobs_wait(place, template):
     here.end()
 
 
+@pytest.mark.slow
 def test_required_and_wrong_for_ever_jobs_end_and_say_why(place, template):
     here, ledger = place(device=DEVICE, policy="require", **SETTINGS), Ledger(template)
     here.start().serves()

@@ -120,7 +120,7 @@ class Spool:
         with self._open_beneath(path) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             with contextlib.closing(self.create(size_bytes)) as incoming:
-                while chunk := os.read(descriptor, COPY_BYTES):
+                for chunk in _chunks(descriptor):
                     incoming.write(chunk)
                 return incoming.commit()
 
@@ -170,7 +170,7 @@ class Spool:
     def _digest(self, descriptor: int, give_up: Callable[[], bool] = lambda: False) -> bytes:
         """Of all that can be read."""
         hasher = self._hasher()
-        while chunk := os.read(descriptor, COPY_BYTES):
+        for chunk in _chunks(descriptor):
             hasher.update(chunk)
             if give_up():
                 raise Cancelled("spool: nobody waits for this digest any more")
@@ -236,6 +236,19 @@ class _Names:
         with self._lock:
             self._next = None
         _sync_folder(self._directory)
+
+
+def _chunks(descriptor: int) -> Iterator[memoryview]:
+    """A file's content, each chunk good until the next one is asked for. One buffer for all, overwritten at the end:
+    small objects of bytes would stay in the C library's caches as they are.
+    """
+    buffer = bytearray(COPY_BYTES)
+    try:
+        while n_bytes := os.readv(descriptor, [buffer]):
+            with memoryview(buffer) as whole, whole[:n_bytes] as chunk:
+                yield chunk
+    finally:
+        buffer[:] = bytes(COPY_BYTES)
 
 
 class Incoming:
