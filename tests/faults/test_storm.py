@@ -15,7 +15,7 @@ from cuzkd.service.v1 import proving_pb2 as pb
 
 PROVER_ACTIONS = ("kill", "exit", "stop", "fault", "memory", "hold")
 FRONT_ACTIONS = ("kill", "exit", "stop", "hold")
-ROUNDS = 3
+ROUNDS = 3  # of the first seed, which is in every run, one
 
 
 def plan(rng, actions, points, items):
@@ -52,7 +52,7 @@ def test_storm(place, template, seed):
         wind = threading.Thread(target=outside, args=(rng, here, quiet))
         wind.start()
         try:
-            for _ in range(ROUNDS):
+            for _ in range(1 if seed == 1 else ROUNDS):
                 here.plan.write_text(plan(rng, PROVER_ACTIONS, [p for p in PROVER_POINTS if p != "sums"], 4))
                 here.front_plan.write_text(plan(rng, FRONT_ACTIONS, FRONT_POINTS, 2))
                 for _ in range(8):
