@@ -111,15 +111,16 @@ class MappedFile:
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def written_whole(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write to. It gets its name when all has been written and is on the disk; after an exception nothing
-    is left of it. A link stays one: what it leads to is written. Raises InvalidInput where there is no folder for it,
-    or something that is no file; OSError, naming `path`, where it cannot be written.
+    is left of it. mode: its permissions, less the umask. A link stays one: what it leads to is written. Raises
+    InvalidInput where there is no folder for it, or something that is no file; OSError, naming `path`, where it cannot
+    be written.
     """
     target = _place(Path(path))
     partial = target.with_name(f".{secrets.token_hex(8)}.part")  # nobody's, whatever else is in the folder
     try:
-        with open(partial, "xb") as file:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

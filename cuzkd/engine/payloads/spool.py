@@ -33,6 +33,7 @@ from pathlib import Path
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.job import SpoolFile
 from cuzkd.errors import SCARCE, Cancelled, CuzkdError, Exhausted, InvalidInput, NotFound
+from cuzkd.formats.files import written_whole
 
 COPY_BYTES = 1 << 20
 MAX_PATH = 4096  # characters: Linux opens no longer one
@@ -314,15 +315,8 @@ def _key(path: Path) -> bytes:
         key = path.read_bytes()
     except FileNotFoundError:
         key = os.urandom(KEY_BYTES)
-        beside = path.with_name(f"{path.name}.new")
-        with _disk(path):
-            beside.unlink(missing_ok=True)
-            with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                file.write(key)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-            _sync_folder(path.parent)
+        with _disk(path), written_whole(path, 0o600) as file:
+            file.write(key)
     if len(key) != KEY_BYTES:
         raise InvalidInput(
             f"{path}: {len(key)} bytes, expected {KEY_BYTES}: it is damaged. Restore it, or remove it: then requests "

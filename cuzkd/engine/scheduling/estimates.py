@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from typing import Any
 
 from cuzkd.engine.job import Stage
 from cuzkd.engine.scheduling.scheduler import Held, ProverView
+from cuzkd.errors import InvalidInput
+from cuzkd.formats.files import written_whole
 from cuzkd.formats.json_depth import is_deeper
 
 # What of a partition's phases is work of its stage. Left out: what waits (queue_wait, gpu_wait), and what only the
@@ -146,8 +147,8 @@ class Estimates:
                 ]
             )
             self._changed = False
-        with contextlib.suppress(OSError):
-            _write(self._path, text)
+        with contextlib.suppress(OSError, InvalidInput), written_whole(self._path, 0o600) as file:
+            file.write(text.encode())
 
 
 def _is_time(value: Any) -> bool:
@@ -170,15 +171,6 @@ def _read(path: Path) -> dict[tuple[str, str], _Mean]:
             ):
                 known[digest, backend] = _Mean({Stage(name): float(s) for name, s in seconds.items()}, weight)
     return dict(list(known.items())[-MAX_KNOWN:])
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    with open(beside, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
 
 
 # -- when will it end --
