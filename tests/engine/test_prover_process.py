@@ -216,7 +216,8 @@ def test_a_device_fault_is_told_before_the_end(start, tmp_path):
     process.offer("a", "chain-bn254", chain(tmp_path / "w.wtns", "bn254", 1))
     failed = process.front.answer("a")
     assert (failed.error_code, failed.retryable) == ("device_fault", True)
-    assert process.child.wait(20) == 1 and process.front.all("fatal")
+    assert process.child.wait(20) == 1
+    process.front.wait(lambda: process.front.all("fatal"))
 
 
 @pytest.mark.parametrize("configure", [{"backend": "abacus"}, {"fault": "nonsense"}])
