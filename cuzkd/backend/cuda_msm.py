@@ -4,7 +4,7 @@ Problem: sum of scalar_i * base_i over up to 2^27 points, several sums over the 
 several witnesses over the same bases (a batch), in bounded memory, without asking the device how many entries
 each step produced.
 Design: Pippenger's method with signed windows of c bits. The windows are taken in groups that fit a budget;
-for a group, gpu/digits.cu lists the non-zero digits ordered by bucket, once, and every sum over those scalars
+for a group, cuda_lists.py lists the non-zero digits ordered by bucket, once, and every sum over those scalars
 walks the lists with its own bases (gpu/msm.cu). A batch has the windows of its witnesses side by side in each
 group: `windows` of them become batch * windows, and nothing after the listing knows the difference. Each
 window ends as one point, so a sum leaves `windows` points and one more for the scalars 1 and -1, which have no
@@ -25,11 +25,9 @@ import numpy as np
 from cuzkd import errors
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_lists import Lister, Lists, Part
 from cuzkd.curves.params import CURVES
 
-SCAN_BLOCK = 4096  # counts per block of gpu/digits.cu's scan
-SCAN_THREADS = 512
-NONE = np.uint32(0xFFFFFFFF)  # no bucket, in both sources
 FAN = 8  # of the tree over heads: LOG_FAN in gpu/msm.cu
 GROUP_SHARE = 16  # lists and buckets of a group stay below this part of the device's memory,
 GROUP_BYTES = 4 << 30  # and below this; one window may exceed both
@@ -102,37 +100,6 @@ class Query:
     skip: int = 0
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Windows first .. first + count of each sum of a plan, at one time."""
-
-    cut: Plan
-    first: int
-    count: int
-
-    @property
-    def windows(self) -> int:
-        """Of the whole batch. Window v of sum j is number j * count + v - first."""
-        return self.cut.batch * self.count
-
-    @property
-    def units(self) -> int:
-        """Lists of the scalars 1 and -1, one for each sum, behind all buckets: with the first windows alone."""
-        return self.cut.batch if self.first == 0 else 0
-
-    @property
-    def n_buckets(self) -> int:
-        return self.windows * self.cut.buckets_per_window + self.units
-
-
-@dataclass(frozen=True)
-class _Lists:
-    """Entries of a part, ordered by bucket; offsets has one more than there are buckets."""
-
-    entries: Buffer
-    offsets: Buffer
-
-
 class Sums:
     """The multi-scalar sums of one curve on one lane. group_bytes: see GROUP_BYTES."""
 
@@ -140,7 +107,7 @@ class Sums:
         self._lane = lane
         self._curve = curve
         self._bits = CURVES[curve].r.bit_length()
-        self._digits = nvrtc.Module("digits", curve)
+        self._lister = Lister(lane, curve)
         self.group_bytes = min(GROUP_BYTES, lane.device.total_bytes // GROUP_SHARE)
 
     def run(
@@ -174,58 +141,41 @@ class Sums:
         sizes = [2 * coordinate_bytes(self._curve, q.group) for q in queries]
         results = [self._lane.scratch(cut.batch * cut.points * size) for size in sizes]
         for first in range(0, cut.windows, cut.group):
-            part = _Part(cut, first, min(cut.group, cut.windows - first))
-            lists = self._sort(scalars, part)
+            count = min(cut.group, cut.windows - first)
+            part = Part(n, cut.batch, cut.window_bits, cut.windows, first, count)
+            lists = self._lister.lists(scalars, part)
             mark("prep_msm")
             for query, result in zip(queries, results, strict=True):
-                self._sum(query, part, lists, result)
+                self._sum(query, cut, part, lists, result)
                 mark(query.phase)
                 if first + part.count == cut.windows:
                     deliver(query, cut, result)
                 yield
             del lists  # the next group's take its place
 
-    def _sort(self, scalars: Sequence[Buffer], part: _Part) -> _Lists:
-        lane, cut, n_buckets = self._lane, part.cut, part.n_buckets
-        counts = lane.zeros(4 * n_buckets)
-        offsets, cursors = lane.scratch(4 * (n_buckets + 1)), lane.scratch(4 * n_buckets)
-        entries = lane.scratch(4 * cut.n * part.windows)
-        scan = blocks(n_buckets, SCAN_BLOCK)
-        sums = lane.scratch(4 * scan)
-        self._each_entry("count_entries", scalars, part, counts)
-        size = np.uint32(n_buckets)
-        lane.launch(self._digits, "scan_blocks", scan, SCAN_THREADS, counts, size, sums)
-        lane.launch(self._digits, "scan_sums", 1, SCAN_THREADS, sums, np.uint32(scan))
-        lane.launch(self._digits, "scan_apply", scan, SCAN_THREADS, counts, size, sums, offsets, cursors)
-        self._each_entry("place_entries", scalars, part, cursors, entries)
-        return _Lists(entries, offsets)
-
-    def _each_entry(self, kernel: str, scalars: Sequence[Buffer], part: _Part, *out: Buffer) -> None:
-        """Over the digits of every sum, which has its own buckets and its own list of ones."""
-        cut = part.cut
-        grid = min(blocks(cut.n, 256), self._lane.device.processors * 8)
-        shape = (np.uint32(cut.n), cut.window_bits, cut.windows, part.first, part.count)
-        for j, values in enumerate(scalars):
-            buckets = np.uint32(j * part.count * cut.buckets_per_window)
-            units = np.uint32(part.n_buckets - part.units + j) if part.units else NONE
-            self._lane.launch(self._digits, kernel, grid, 256, values, *shape, buckets, units, *out)
-
-    def _sum(self, query: Query, part: _Part, lists: _Lists, result: Buffer) -> None:
-        lane, module, cut = self._lane, nvrtc.Module("msm", self._curve, group=query.group), part.cut
+    def _sum(self, query: Query, cut: Plan, part: Part, lists: Lists, result: Buffer) -> None:
+        lane, module = self._lane, nvrtc.Module("msm", self._curve, group=query.group)
         size = 4 * coordinate_bytes(self._curve, query.group)
         buckets = lane.zeros(size * part.n_buckets)
-        self._fill(module, size, query, part, lists, buckets)
+        self._fill(module, size, query, part, lists, cut.threads, buckets)
         plain, weighted = self._merge(module, size, part, buckets)
         units = np.uint64(buckets.address + size * (part.n_buckets - part.units)) if part.units else None
-        shape = (np.uint32(cut.batch), np.uint32(part.count), np.uint32(part.first), np.uint32(cut.windows))
-        grid = blocks(part.windows + part.units, 32)
+        shape = (np.uint32(part.batch), np.uint32(part.count), np.uint32(part.first), np.uint32(part.windows))
+        grid = blocks(part.lists + part.units, 32)
         lane.launch(module, "window_sums", grid, 32, plain, weighted, units, *shape, result)
 
     def _fill(
-        self, module: nvrtc.Module, size: int, query: Query, part: _Part, lists: _Lists, buckets: Buffer
+        self,
+        module: nvrtc.Module,
+        size: int,
+        query: Query,
+        part: Part,
+        lists: Lists,
+        threads: int,
+        buckets: Buffer,
     ) -> None:
         """Sum the entries of each bucket."""
-        lane, threads = self._lane, part.cut.threads
+        lane = self._lane
         levels = [threads]
         while levels[-1] >= FAN:
             levels.append(levels[-1] // FAN)
@@ -247,15 +197,15 @@ class Sums:
         grid = blocks(part.n_buckets, 64)
         lane.launch(module, "join", grid, 64, lists.offsets, n_buckets, wide, nodes, tails, buckets)
 
-    def _merge(self, module: nvrtc.Module, size: int, part: _Part, buckets: Buffer) -> tuple[Buffer, Buffer]:
+    def _merge(self, module: nvrtc.Module, size: int, part: Part, buckets: Buffer) -> tuple[Buffer, Buffer]:
         """Per window the sum of its buckets, and that of b * bucket_b (b from 0)."""
-        lane, left, weight = self._lane, part.cut.window_bits - 1, 0
+        lane, left, weight = self._lane, part.window_bits - 1, 0
         steps = blocks(left, LOG_MERGE)
         plain, weighted = buckets, None
         for step in range(steps):
             log_fan = left // (steps - step)
             left -= log_fan
-            n_out = part.windows << left
+            n_out = part.lists << left
             outs = lane.scratch(size * n_out), lane.scratch(size * n_out)
             shape = (np.uint32(n_out), log_fan, weight)
             lane.launch(module, "merge", blocks(n_out, 64), 64, plain, weighted, *shape, *outs)
