@@ -147,7 +147,7 @@ class CudaBackend:
             )
         with self.gpu.guard():
             self.gpu.load([nvrtc.Module("rows", shape.curve)])
-            key.attach(*(DeviceMatrix.of(shape.curve, m, self.gpu.put_resident) for m in (a, b)))
+            key.attach(*(DeviceMatrix.of(shape.curve, m, self.gpu) for m in (a, b)))
 
     def detach_matrices(self, key: CudaKey) -> None:
         """Give that memory back. A run in flight on them must have ended."""

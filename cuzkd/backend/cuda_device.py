@@ -8,8 +8,9 @@ thread and turns CUDA's errors into DeviceFault (replace the process) or Exhaust
 everything else, `side` for kernels that may run beside those of `compute`. Memory comes from one pool, whose
 free blocks belong to the stream that they were allocated for, so that a scratch buffer dropped while its
 kernels still run is reused by later work of that lane only. A buffer used on several lanes has to be kept
-until all of them are done with it (cuda_run.py does). Kernels come from cubins (nvrtc.py), loaded once per
-process.
+until all of them are done with it (cuda_run.py does). What the pool has to ask CUDA for is counted, and bounded where
+a limit is set; `Lane.reserve` asks for it ahead of the work, in one piece. Kernels come from cubins (nvrtc.py), loaded
+once per process.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Buffer:
-    """A range of device memory. Goes back to the pool with its last reference."""
+    """A range of device memory. Goes back to the pool with its last reference, and that of its slices."""
 
-    def __init__(self, pointer: Any, nbytes: int) -> None:
+    def __init__(self, pointer: Any, nbytes: int, offset: int = 0) -> None:
         self._pointer = pointer
-        self.address = int(pointer.ptr)
+        self._offset = offset
+        self.address = int(pointer.ptr) + offset
         self.nbytes = nbytes
+
+    def slice(self, offset: int, nbytes: int) -> Buffer:
+        """Bytes of it from `offset` on, in place."""
+        if not 0 <= offset <= self.nbytes - nbytes:
+            raise ValueError(f"{nbytes} bytes from {offset} on asked of a buffer of {self.nbytes}")
+        return Buffer(self._pointer, nbytes, self._offset + offset)
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,12 @@ class Lane:
         with self.stream:
             return Buffer(self.device.pool.malloc(max(nbytes, 1)), nbytes)
 
+    def reserve(self, nbytes: int) -> None:
+        """Have the pool keep that much for buffers of this lane, in one piece, unless it has: work that is planned to
+        take no more asks CUDA for nothing. Exhausted when the device has no more.
+        """
+        self.scratch(nbytes)
+
     def zeros(self, nbytes: int) -> Buffer:
         buffer = self.scratch(nbytes)
         self.clear(buffer.address, nbytes)
@@ -175,10 +189,16 @@ def _argument(value: Any) -> Any:
 
 
 class Device:
-    """GPU number `index` of this process."""
+    """GPU number `index` of this process.
 
-    def __init__(self, index: int = 0, cache_dir: Path | None = None) -> None:
+    limit_bytes: of device memory that its pool takes at most; 0: whatever there is. total_bytes: that, or the device's.
+    allocations: how often CUDA was asked for memory, of the device or page-locked, by way of the two pools.
+    """
+
+    def __init__(self, index: int = 0, cache_dir: Path | None = None, limit_bytes: int = 0) -> None:
         self.index = index
+        self.limit_bytes = limit_bytes
+        self.allocations = 0
         # Hardware queues, read when CUDA starts. Streams that share one wait for each other, and by default there are
         # 8: fewer than lanes and a ring's streams together.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -192,12 +212,16 @@ class Device:
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             self.name: str = properties["name"].decode()
             self.uuid = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid'])[:16])}"
-            self.total_bytes = int(properties["totalGlobalMem"])
+            memory = int(properties["totalGlobalMem"])
+            self.total_bytes = min(memory, limit_bytes or memory)
             self.processors = int(properties["multiProcessorCount"])
-            self.pool = cupy.cuda.MemoryPool()
+            self.pool = cupy.cuda.MemoryPool(self._allocate)
+            if limit_bytes:
+                self.pool.set_limit(size=limit_bytes)
+            self._locked = cupy.cuda.PinnedMemoryPool(self._allocate_locked)
             self.copy, self.compute = Lane(self, "copy"), Lane(self, "compute")
             self.side = Lane(self, "compute 2")
-            self._idle = cupy.cuda.Stream(non_blocking=True)
+            self._idle, self._resident = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         self._cubins = nvrtc.CubinCache(f"sm_{properties['major']}{properties['minor']}", cache_dir)
         self._modules: dict[nvrtc.Module, Any] = {}
         self._kernels: dict[tuple[nvrtc.Module, str], Any] = {}
@@ -226,21 +250,57 @@ class Device:
 
     # -- memory --
 
+    def _allocate(self, nbytes: int) -> Any:
+        self.allocations += 1
+        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
+
+    def _allocate_locked(self, nbytes: int) -> Any:
+        self.allocations += 1
+        return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
+
+    def locked(self, nbytes: int) -> Any:
+        """Page-locked memory for results, with `ptr`; numpy.frombuffer reads it. It goes back with its last
+        reference.
+        """
+        return self._locked.malloc(max(nbytes, 1))
+
     def memory(self) -> DeviceMemory:
-        free, total = cupy.cuda.runtime.memGetInfo()
-        return DeviceMemory(int(self.pool.total_bytes()), int(self.pool.used_bytes()), int(free), int(total))
+        """free_bytes: within the limit."""
+        free, total = map(int, cupy.cuda.runtime.memGetInfo())
+        pool, used = int(self.pool.total_bytes()), int(self.pool.used_bytes())
+        if self.limit_bytes:
+            free, total = min(free, max(0, self.limit_bytes - pool)), min(total, self.limit_bytes)
+        return DeviceMemory(pool, used, free, total)
 
     def free_unused(self) -> None:
-        """Give the pool's free blocks back to the device."""
+        """Give the pool's free blocks back to the device, those that lanes keep for their next work as well."""
         self.pool.free_all_blocks()
+
+    def free_resident(self) -> None:
+        """Give back what resident arrays left."""
+        self.pool.free_all_blocks(self._resident)
 
     def put_resident(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
         """Host arrays of any kind and in any memory (mapped files, say) as device buffers. Done on return."""
-        buffers = [self.compute.scratch(array.nbytes) for array in arrays]
-        usable = cupy.cuda.Event(disable_timing=True)
-        self.compute.record(usable)  # kernels of a buffer that lay there before may still run
+        return self.put_pieces([array.nbytes for array in arrays], ((i, 0, a) for i, a in enumerate(arrays)))
+
+    def put_pieces(
+        self, sizes: Sequence[int], pieces: Iterable[tuple[int, int, np.ndarray[Any, Any]]]
+    ) -> list[Buffer]:
+        """Buffers of so many bytes, filled by pieces: (number of the buffer, first byte, array). A piece is asked for
+        when the one before has crossed, and let go then; done on return. They take nothing of what lanes keep, and may
+        be dropped once no kernel works on them any more.
+        """
+        with self._resident:
+            buffers = [Buffer(self.pool.malloc(max(nbytes, 1)), nbytes) for nbytes in sizes]
+        before, usable = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+        self.compute.record(before)  # kernels of a buffer that lay there before may still run
+        self._resident.wait_event(before)
+        usable.record(self._resident)
         with Ring(self) as ring:
-            ring.copy_in([(b.address, a) for b, a in zip(buffers, arrays, strict=True)], after=usable)
+            for number, offset, array in pieces:
+                into = buffers[number].slice(offset, array.nbytes)
+                ring.copy_in([(into.address, array)], after=usable)
         return buffers
 
     # -- kernels --

@@ -37,7 +37,7 @@ class CudaKey:
         self.matrices = None
         self.resident_bytes = self._points_bytes
         with self._device.guard():
-            self._device.free_unused()
+            self._device.free_resident()
 
     def read(self, query: str, begin: int, count: int) -> U64:
         """At most `count` points of a query from number `begin` on, [n, *point]; none behind its end."""
@@ -54,4 +54,4 @@ class CudaKey:
         """Give the device memory back. Idempotent; a run in flight on it must have ended."""
         self.bases, self.matrices = {}, None
         with self._device.guard():
-            self._device.free_unused()
+            self._device.free_resident()

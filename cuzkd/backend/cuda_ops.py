@@ -52,7 +52,7 @@ def spmv(lane: Lane, curve: str, matrix: SparseMatrix, z: U64) -> U64:
     """See Backend.spmv. InvalidKey when an index is out of bounds."""
     if len(z) != matrix.n_cols:
         raise ValueError(f"z: expected {matrix.n_cols} rows, got {len(z)}")
-    there = DeviceMatrix.of(curve, matrix, lambda parts: [lane.put(part) for part in parts])
+    there = DeviceMatrix.of(curve, matrix, lane.device)
     out = lane.scratch(32 * matrix.n_rows)
     there.multiply(lane, lane.put(z), out.address)
     return lane.get(out, (matrix.n_rows, 4))

@@ -33,6 +33,7 @@ from cuzkd.backend.cuda_key import CudaKey
 from cuzkd.backend.cuda_msm import Plan, Query
 from cuzkd.backend.cuda_ntt import FR_BYTES
 from cuzkd.backend.cuda_ring import Ring
+from cuzkd.backend.cuda_rows import planes
 from cuzkd.backend.cuda_spans import Clock
 from cuzkd.backend.protocol import U64, MsmSums, Span
 
@@ -267,10 +268,11 @@ class Batch:
 
     def _evaluate(self, lane: Lane, z: Buffer, buffer: Buffer) -> Columns:
         """A z and B z."""
-        matrices = self._key.matrices
+        matrices, shape = self._key.matrices, self._key.shape
         assert matrices is not None  # the upload looked, and the key has not been closed since
+        bits = planes(lane, shape.curve, z, shape.n_wires)
         for i, matrix in enumerate(matrices):
-            matrix.multiply(lane, z, buffer.address + i * self._key.shape.domain * FR_BYTES)
+            matrix.multiply(lane, z, buffer.address + i * shape.domain * FR_BYTES, bits)
         return Columns(buffer, matrices[0].n_rows, len(matrices))
 
     def _sum(
@@ -280,7 +282,7 @@ class Batch:
         return sums.steps(scalars, n, queries, clock.mark, partial(self._deliver, lane, clock))
 
     def _deliver(self, lane: Lane, clock: Clock, query: Query, plan: Plan, points: Buffer) -> None:
-        host = cupy.cuda.alloc_pinned_memory(points.nbytes)
+        host = lane.device.locked(points.nbytes)
         lane.copy_out(host.ptr, points, points.nbytes)
         clock.mark("d2h")
         sent = _Delivery(query.phase, query.group, plan, host, points.nbytes, clock.last)

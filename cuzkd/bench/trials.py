@@ -182,7 +182,7 @@ class OnDevice:
         from cuzkd.backend.cuda_rows import DeviceMatrix
 
         with self._gpu.guard():
-            there = DeviceMatrix.of(curve, matrix, self._gpu.put_resident)
+            there = DeviceMatrix.of(curve, matrix, self._gpu)
         witness, out = self._put(z), self._scratch(FR_BYTES * matrix.n_rows)
         return self._timed(lambda: there.multiply(self._lane, witness, out.address))
 

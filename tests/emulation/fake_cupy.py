@@ -46,7 +46,12 @@ RUNTIME = SimpleNamespace(
 CUDA = {
     "Device": lambda index: contextlib.nullcontext(),
     "Event": streams.Event,
+    "Memory": memory.Memory,
+    "MemoryPointer": memory.whole,
     "MemoryPool": memory.MemoryPool,
+    "PinnedMemory": memory.PinnedMemory,
+    "PinnedMemoryPointer": memory.whole,
+    "PinnedMemoryPool": memory.PinnedMemoryPool,
     "Stream": streams.Stream,
     "alloc_pinned_memory": memory.PinnedMemory,
     "driver": SimpleNamespace(CUDADriverError=CUDADriverError),

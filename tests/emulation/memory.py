@@ -36,16 +36,36 @@ class _Pointer:
         self._pool.take_back(self._block, self._nbytes, self._stream)
 
 
-class MemoryPool:
-    """Blocks are uint8 arrays. The schedule's lock is also the pool's, as memory may come back amid anything."""
+class Memory:
+    """What a pool's allocator is asked for; cupy.cuda.MemoryPointer(memory, 0) is the memory itself here."""
 
-    def __init__(self):
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+
+def whole(memory, offset):
+    assert offset == 0, "pointers into the middle are not emulated"
+    return memory
+
+
+class MemoryPool:
+    """Blocks are uint8 arrays. The schedule's lock is also the pool's, as memory may come back amid anything.
+
+    allocator: told of every block that is not there yet.
+    """
+
+    def __init__(self, allocator=Memory):
+        self._allocator = allocator
         self._free = []  # (stream, block)
         self._total = self._used = 0
+        self._limit = TOTAL_BYTES
+
+    def set_limit(self, *, size):
+        self._limit = size
 
     def malloc(self, nbytes):
-        if nbytes > TOTAL_BYTES:
-            raise OutOfMemoryError(f"{nbytes} bytes of {TOTAL_BYTES}")
+        if nbytes > self._limit:
+            raise OutOfMemoryError(f"{nbytes} bytes of {self._limit}")
         stream = streams.current_stream()
         with streams.schedule.lock:
             fitting = [
@@ -54,7 +74,11 @@ class MemoryPool:
             if fitting:
                 _, block = self._free.pop(min(fitting, key=lambda i: self._free[i][1].nbytes))
             else:
-                block = np.full(nbytes + BEHIND, POISON, np.uint8)
+                if self._total + nbytes > self._limit:
+                    self.free_all_blocks()
+                if self._total + nbytes > self._limit:
+                    raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of {self._limit} are there")
+                block = np.full(self._allocator(nbytes).nbytes + BEHIND, POISON, np.uint8)
                 self._total += block.nbytes
             self._used += block.nbytes
             streams.schedule.issue(stream, lambda: block.fill(POISON))
@@ -76,12 +100,14 @@ class MemoryPool:
     def used_bytes(self):
         return self._used
 
-    def free_all_blocks(self):
-        """Waits for the whole device, as cudaFree does."""
+    def free_all_blocks(self, stream=None):
+        """Those of a stream, or all. Waits for the whole device, as cudaFree does."""
         streams.schedule.advance_all()
         with streams.schedule.lock:
+            kept = [(s, block) for s, block in self._free if stream not in (None, s)]
             self._total -= sum(block.nbytes for _, block in self._free)
-            self._free = []
+            self._total += sum(block.nbytes for _, block in kept)
+            self._free = kept
 
 
 _page_locked = {}  # address: bytes
@@ -110,6 +136,24 @@ class PinnedMemory(bytearray):
 
     def __del__(self):
         host_unregister(self.ptr)
+
+
+class PinnedMemoryPool:
+    """Blocks come back with the last view of what was handed out, and serve those who want as much."""
+
+    def __init__(self, allocator=PinnedMemory):
+        self._allocator = allocator
+        self._free = {}  # bytes: blocks
+
+    def malloc(self, nbytes):
+        free = self._free.setdefault(nbytes, [])
+        block = free.pop() if free else self._allocator(nbytes)
+        view = type(
+            "PinnedMemoryPointer", (ctypes.c_char * nbytes,), {"__del__": lambda view: free.append(block)}
+        )
+        handed = view.from_buffer(block)
+        handed.ptr = block.ptr
+        return handed
 
 
 def memcpy_async(target, source, nbytes, kind, stream_number):
