@@ -19,11 +19,18 @@ using size_t = decltype(sizeof(0));
 
 // HD: small function of both sides, inlined. HD_CALL: where a product is one block of assembly, inlined; else, and on the
 // GPU, a call: one kernel with every product of a G2 addition inlined compiles for minutes. HD_THIN: the same, but inlined
-// on the GPU, because it only covers what is a call there already. HD_COLD: a call on both sides (rare paths, long code).
+// on the GPU, because it only covers what is a call there already. HD_HOT: the same, but inlined on the GPU in modules
+// that define CUZKD_INLINE before their first include, as products of prime fields are then: modules with few kernels
+// that live on products. HD_COLD: a call on both sides (rare paths, long code).
 #if defined(__CUDACC__)
 #define HD __host__ __device__ __forceinline__
 #define HD_CALL __host__ __device__ __noinline__
 #define HD_THIN __host__ __device__ __forceinline__
+#if defined(CUZKD_INLINE)
+#define HD_HOT __host__ __device__ __forceinline__
+#else
+#define HD_HOT __host__ __device__ __noinline__
+#endif
 #define HD_COLD __host__ __device__ __noinline__
 #define UNROLL _Pragma("unroll")
 #else
@@ -34,8 +41,18 @@ using size_t = decltype(sizeof(0));
 #define HD_CALL __attribute__((noinline))
 #endif
 #define HD_THIN HD_CALL
+#define HD_HOT HD_CALL
 #define HD_COLD __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+// How a call takes what it computes with. By value on the GPU, where the words then travel in registers.
+#if defined(__CUDACC__)
+template <class T>
+using Operand = T;
+#else
+template <class T>
+using Operand = const T&;
 #endif
 
 // a + b*c + carry -> low word; the high word is left in carry. Never overflows 128 bits.
@@ -129,11 +146,11 @@ HD int trailing_zeros(uint64_t x) {
 }
 
 // Machine<P>: what this machine does faster than the portable loops of field.cuh. Words below the modulus in and out.
-#if defined(__x86_64__) && !defined(__CUDACC__)
+#if defined(__x86_64__) && !defined(__CUDACC__) && !defined(CUZKD_EMULATE_PTX)
 #include "arch_x86.cuh"
 template <class P>
 struct Machine {
-    static constexpr bool has_add = true, has_mul = CUZKD_HAS_MULX;
+    static constexpr bool has_add = true, has_mul = CUZKD_HAS_MULX, has_sum = false, has_wide = false;
     HD static void add(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         ModularAdd<P::N>::add(r, x, y, modulus_words<P>.w);
     }
@@ -145,10 +162,14 @@ struct Machine {
     }
 };
 #elif defined(__CUDA_ARCH__)
+#include "arch_ptx.cuh"
+#include "arch_cuda.cuh"
+#elif defined(CUZKD_EMULATE_PTX)
+#include CUZKD_EMULATE_PTX
 #include "arch_cuda.cuh"
 #else
 template <class P>
 struct Machine {
-    static constexpr bool has_add = false, has_mul = false;
+    static constexpr bool has_add = false, has_mul = false, has_sum = false, has_wide = false;
 };
 #endif

@@ -1,4 +1,4 @@
-// arch_cuda.cuh - modular addition, subtraction and Montgomery product for NVIDIA GPUs, in PTX. Included by arch.cuh.
+// arch_cuda.cuh - modular addition, subtraction and Montgomery products for NVIDIA GPUs, in 32-bit words. Included by arch.cuh.
 //
 // Why: the GPU multiplies 32 x 32 bits into 64 and adds with carry in one instruction (IMAD.WIDE.U32.X), but only where
 // a low and a high product of the same two words follow each other into an aligned pair of registers. So a running sum
@@ -6,15 +6,16 @@
 // whose word j counts 2^32 times as much; every pair is aligned in its row. After a step for one word of y and one of
 // the reduction, the lowest word of `even` is zero, and dividing by 2^32 just exchanges the rows' roles.
 // Words and results as in field.cuh: inputs < p, results < p, the top bit of p clear.
-// The statements below hand the carry flag from one to the next: they are volatile, which keeps them in order.
+// What it costs is the number of wide products (n = words of p): n^2 each for a product and for a reduction, n (n + 1) / 2
+// for a square; tests/gpu/test_counts.py counts them in the compiled code.
 #pragma once
 
 // The modulus and -1/p in 32-bit words. In constant memory: as literals, words of all ones or one would be turned into
 // negations and shifts, which breaks the pairs apart.
 template <class P>
-struct ModulusPairs {
+struct ModulusWords32 {
     uint32_t w[2 * P::N + 1];
-    HD constexpr ModulusPairs() : w{} {
+    HD constexpr ModulusWords32() : w{} {
         for (int i = 0; i < P::N; ++i) {
             w[2 * i] = static_cast<uint32_t>(P::p(i));
             w[2 * i + 1] = static_cast<uint32_t>(P::p(i) >> 32);
@@ -23,64 +24,11 @@ struct ModulusPairs {
     }
 };
 template <class P>
-__constant__ ModulusPairs<P> modulus_pairs{};
-
-#define CARRY_ASM asm volatile
-#define DEVICE __device__ __forceinline__
+ROW_CONSTANT ModulusWords32<P> modulus_words32{};
 
 // Rows of n words (n even).
 template <int n>
 struct Row {
-    // r = x[0] k, x[2] k, ...
-    DEVICE static void products(uint32_t* r, const uint32_t* x, uint32_t k) {
-        UNROLL for (int j = 0; j < n; j += 2) {
-            CARRY_ASM("mul.lo.u32 %0, %2, %3; mul.hi.u32 %1, %2, %3;" : "=&r"(r[j]), "=r"(r[j + 1]) : "r"(x[j]), "r"(k));
-        }
-    }
-    // r += x[0] k, x[2] k, ...; leaves a carry.
-    DEVICE static void add_products(uint32_t* r, const uint32_t* x, uint32_t k) {
-        CARRY_ASM("mad.lo.cc.u32 %0, %2, %3, %0; madc.hi.cc.u32 %1, %2, %3, %1;"
-                  : "+&r"(r[0]), "+r"(r[1])
-                  : "r"(x[0]), "r"(k));
-        UNROLL for (int j = 2; j < n; j += 2) {
-            CARRY_ASM("madc.lo.cc.u32 %0, %2, %3, %0; madc.hi.cc.u32 %1, %2, %3, %1;"
-                      : "+&r"(r[j]), "+r"(r[j + 1])
-                      : "r"(x[j]), "r"(k));
-        }
-    }
-    // r = r / 2^64 + (x[0] k, x[2] k, ...) + carry: takes a carry, leaves none.
-    DEVICE static void shift_add_products(uint32_t* r, const uint32_t* x, uint32_t k) {
-        UNROLL for (int j = 0; j < n - 2; j += 2) {
-            CARRY_ASM("madc.lo.cc.u32 %0, %2, %3, %4; madc.hi.cc.u32 %1, %2, %3, %5;"
-                      : "=&r"(r[j]), "=r"(r[j + 1])
-                      : "r"(x[j]), "r"(k), "r"(r[j + 2]), "r"(r[j + 3]));
-        }
-        CARRY_ASM("madc.lo.cc.u32 %0, %2, %3, 0; madc.hi.u32 %1, %2, %3, 0;"
-                  : "=&r"(r[n - 2]), "=r"(r[n - 1])
-                  : "r"(x[n - 2]), "r"(k));
-    }
-    // r += x, word by word; leaves a carry.
-    DEVICE static void add(uint32_t* r, const uint32_t* x) {
-        CARRY_ASM("add.cc.u32 %0, %0, %1;" : "+r"(r[0]) : "r"(x[0]));
-        UNROLL for (int j = 1; j < n; ++j) CARRY_ASM("addc.cc.u32 %0, %0, %1;" : "+r"(r[j]) : "r"(x[j]));
-    }
-    // r -= x; returns 0 or, after a borrow, all ones.
-    DEVICE static uint32_t sub(uint32_t* r, const uint32_t* x) {
-        CARRY_ASM("sub.cc.u32 %0, %0, %1;" : "+r"(r[0]) : "r"(x[0]));
-        UNROLL for (int j = 1; j < n; ++j) CARRY_ASM("subc.cc.u32 %0, %0, %1;" : "+r"(r[j]) : "r"(x[j]));
-        uint32_t borrow;
-        CARRY_ASM("subc.u32 %0, 0, 0;" : "=r"(borrow));
-        return borrow;
-    }
-    DEVICE static void take_carry(uint32_t& word) { CARRY_ASM("addc.u32 %0, %0, 0;" : "+r"(word)); }
-
-    // r mod p for r < 2p.
-    DEVICE static void reduce_once(uint32_t* r, const uint32_t* p) {
-        uint32_t d[n];
-        UNROLL for (int j = 0; j < n; ++j) d[j] = r[j];
-        uint32_t borrow = sub(d, p);
-        UNROLL for (int j = 0; j < n; ++j) r[j] = borrow ? r[j] : d[j];
-    }
     DEVICE static void split(uint32_t* r, const uint64_t* x) {
         UNROLL for (int j = 0; j < n; ++j) r[j] = static_cast<uint32_t>(x[j / 2] >> (32 * (j & 1)));
     }
@@ -88,68 +36,287 @@ struct Row {
         UNROLL for (int j = 0; j < n / 2; ++j) r[j] = x[2 * j] | static_cast<uint64_t>(x[2 * j + 1]) << 32;
     }
 
-    // sum = (even + 2^32 odd + x k + p m) / 2^32 with the m that makes it whole; the result's rows are (odd, even).
-    // Before, but for the first step, word 1 of the row now called `odd` (word 0 is zero) still belongs to `even`.
-    DEVICE static void step(uint32_t* even, uint32_t* odd, const uint32_t* x, uint32_t k, const uint32_t* p, bool first) {
-        if (first) {
-            products(odd, x + 1, k);
-            products(even, x, k);
-        } else {
-            CARRY_ASM("add.cc.u32 %0, %0, %1;" : "+r"(even[0]) : "r"(odd[1]));
-            shift_add_products(odd, x + 1, k);
-            add_products(even, x, k);
-            take_carry(odd[n - 1]);
+    // r = x[0] k, x[2] k, ...
+    DEVICE static void products(uint32_t* r, const uint32_t* x, uint32_t k) {
+        UNROLL for (int j = 0; j < n; j += 2) ptx::mul(r[j], r[j + 1], x[j], k);
+    }
+    // r = from + x[0] k, x[2] k, ... (+ carry). Of `from` (r, or a place further up in it) only `known` words are there,
+    // the others are zero; leaves a carry where all are.
+    template <bool takes_carry, int known = n>
+    DEVICE static void add_products(uint32_t* r, const uint32_t* from, const uint32_t* x, uint32_t k) {
+        UNROLL for (int j = 0; j < n; j += 2) {
+            uint32_t a = j < known ? from[j] : 0, b = j + 1 < known ? from[j + 1] : 0;
+            if (j == 0 && !takes_carry) {
+                ptx::mad_cc(r[j], r[j + 1], x[j], k, a, b);
+            } else if (j == n - 2 && known < n) {
+                ptx::madc(r[j], r[j + 1], x[j], k, a, b);
+            } else {
+                ptx::madc_cc(r[j], r[j + 1], x[j], k, a, b);
+            }
         }
-        uint32_t m = even[0] * p[n];
-        add_products(odd, p + 1, m);
-        add_products(even, p, m);
+    }
+    // r = x + y; leaves a carry.
+    DEVICE static void add(uint32_t* r, const uint32_t* x, const uint32_t* y) {
+        ptx::add_cc(r[0], x[0], y[0]);
+        UNROLL for (int j = 1; j < n; ++j) ptx::addc_cc(r[j], x[j], y[j]);
+    }
+    // r = x - y; returns 0 or, after a borrow, all ones.
+    DEVICE static uint32_t sub(uint32_t* r, const uint32_t* x, const uint32_t* y) {
+        ptx::sub_cc(r[0], x[0], y[0]);
+        UNROLL for (int j = 1; j < n; ++j) ptx::subc_cc(r[j], x[j], y[j]);
+        uint32_t borrow;
+        ptx::subc(borrow, 0, 0);
+        return borrow;
+    }
+    DEVICE static void take_carry(uint32_t& word) { ptx::addc(word, word, 0); }
+
+    // r mod p for r < 2p.
+    DEVICE static void reduce_once(uint32_t* r, const uint32_t* p) {
+        uint32_t d[n];
+        uint32_t borrow = sub(d, r, p);
+        UNROLL for (int j = 0; j < n; ++j) r[j] = borrow ? r[j] : d[j];
+    }
+
+    // even + 2^32 odd = x k
+    DEVICE static void begin(uint32_t* even, uint32_t* odd, const uint32_t* x, uint32_t k) {
+        products(odd, x + 1, k);
+        products(even, x, k);
+    }
+    // even + 2^32 odd += x k, where the sum stays below 2^(32 (n + 1)).
+    DEVICE static void go_on(uint32_t* even, uint32_t* odd, const uint32_t* x, uint32_t k) {
+        add_products<false>(odd, odd, x + 1, k);
+        add_products<false>(even, even, x, k);
         take_carry(odd[n - 1]);
+    }
+    // The same at the beginning of a step but the first: word 0 of the row now called `odd` is zero, word 1 still belongs to
+    // `even`.
+    DEVICE static void shift_and_go_on(uint32_t* even, uint32_t* odd, const uint32_t* x, uint32_t k) {
+        ptx::add_cc(even[0], even[0], odd[1]);
+        add_products<true, n - 2>(odd, odd + 2, x + 1, k);
+        add_products<false>(even, even, x, k);
+        take_carry(odd[n - 1]);
+    }
+    // r = even + odd / 2^32, word 0 of odd being zero. r may be even.
+    DEVICE static void join(uint32_t* r, const uint32_t* even, const uint32_t* odd) {
+        Row<n - 1>::add(r, even, odd + 1);
+        ptx::addc(r[n - 1], even[n - 1], 0);
+    }
+
+    // r[2n] = x y for any x, y of n words.
+    DEVICE static void wide_mul(uint32_t* r, const uint32_t* x, const uint32_t* y) {
+        uint32_t odd[2 * n];
+        begin(r, odd, x, y[0]);
+        UNROLL for (int i = 1; i < n; i += 2) {
+            add_products<false>(odd + i - 1, odd + i - 1, x, y[i]);
+            ptx::addc(odd[i + n - 1], 0, 0);
+            if (i == 1) {  // the word below the top one is new here, later it holds a carry
+                add_products<false, n - 2>(r + i + 1, r + i + 1, x + 1, y[i]);
+            } else {
+                add_products<false, n - 1>(r + i + 1, r + i + 1, x + 1, y[i]);
+            }
+            if (i == n - 1) break;
+            add_products<false, n - 1>(odd + i + 1, odd + i + 1, x + 1, y[i + 1]);
+            add_products<false>(r + i + 1, r + i + 1, x, y[i + 1]);
+            ptx::addc(r[i + n + 1], 0, 0);
+        }
+        Row<2 * n - 1>::add(r + 1, r + 1, odd);
+    }
+
+    // Products of word i of x with those above it, into the rows of wide_sqr. Heights as there: a row's top words are new in
+    // every other step, and hold a carry of the step before in its first word.
+    template <int i>
+    DEVICE static void off_diagonal(uint32_t* even, uint32_t* odd, const uint32_t* x) {
+        constexpr int above = n - 1 - i, to_odd = (above + 1) / 2 * 2, to_even = above / 2 * 2;
+        if constexpr (i == 0) {
+            Row<to_odd>::products(odd, x + 1, x[0]);
+            Row<to_even>::products(even + 2, x + 2, x[0]);
+        } else if constexpr (i % 2 == 1) {
+            Row<to_odd>::template add_products<false>(odd + 2 * i, odd + 2 * i, x + i + 1, x[i]);
+            ptx::addc(odd[2 * i + to_odd], 0, 0);
+            constexpr int known = i == 1 ? to_even - 2 : to_even - 1;
+            Row<to_even>::template add_products<false, known>(even + 2 * i + 2, even + 2 * i + 2, x + i + 2, x[i]);
+        } else {
+            Row<to_odd>::template add_products<false, to_odd - 1>(odd + 2 * i, odd + 2 * i, x + i + 1, x[i]);
+            if constexpr (to_even > 0) {
+                Row<to_even>::template add_products<false>(even + 2 * i + 2, even + 2 * i + 2, x + i + 2, x[i]);
+                ptx::addc(even[2 * i + 2 + to_even], 0, 0);
+            }
+        }
+        if constexpr (above > 1) off_diagonal<i + 1>(even, odd, x);
+    }
+    // r[2n] = x^2 for any x of n words: products of different words once, twice their sum, and the squares of words.
+    DEVICE static void wide_sqr(uint32_t* r, const uint32_t* x) {
+        uint32_t even[2 * n], odd[2 * n];
+        off_diagonal<0>(even, odd, x);
+        even[1] = odd[0];  // words 2 to 2n - 3 of even, 0 to 2n - 3 of odd are there
+        Row<2 * n - 4>::add(even + 2, even + 2, odd + 1);
+        ptx::addc(even[2 * n - 2], odd[2 * n - 3], 0);
+        even[0] = even[2 * n - 1] = 0;
+        UNROLL for (int j = 2 * n - 1; j > 0; --j) even[j] = even[j] << 1 | even[j - 1] >> 31;
+        UNROLL for (int j = 0; j < n; ++j) {
+            if (j == 0) {
+                ptx::mad_cc(r[0], r[1], x[0], x[0], even[0], even[1]);
+            } else if (j < n - 1) {
+                ptx::madc_cc(r[2 * j], r[2 * j + 1], x[j], x[j], even[2 * j], even[2 * j + 1]);
+            } else {
+                ptx::madc(r[2 * j], r[2 * j + 1], x[j], x[j], even[2 * j], even[2 * j + 1]);
+            }
+        }
     }
 };
 
 template <class P>
 struct Machine {
-    static constexpr bool has_add = true, has_mul = true;
     static constexpr int n = 2 * P::N;
-
-    DEVICE static void add(uint64_t* r, const uint64_t* x, const uint64_t* y) {
-        uint32_t a[n], b[n];
-        Row<n>::split(a, x), Row<n>::split(b, y);
-        Row<n>::add(a, b);
-        Row<n>::reduce_once(a, modulus_pairs<P>.w);
-        Row<n>::unite(r, a);
-    }
-    DEVICE static void sub(uint64_t* r, const uint64_t* x, const uint64_t* y) {
-        uint32_t a[n], b[n];
-        Row<n>::split(a, x), Row<n>::split(b, y);
-        uint32_t borrow = Row<n>::sub(a, b);
-        UNROLL for (int j = 0; j < n; ++j) b[j] = modulus_pairs<P>.w[j] & borrow;
-        Row<n>::add(a, b);
-        Row<n>::unite(r, a);
-    }
+    static constexpr bool has_add = true, has_mul = true, has_wide = true;
+    static constexpr bool has_sum = P::BITS + 2 <= 32 * n;  // two products and a reduction, all at once: 3p in n words
+    // p = 1 - 2^32 mod 2^64 (Fr of BLS12-381): the low words of the reduction are additions.
+    static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
+    using R = Row<n>;
     struct Words {
         uint32_t w[n];
     };
-    // A call, by value: the words travel in registers. Inlined, the products of a point addition compile for minutes.
-    __device__ __noinline__ static Words product(Words a, Words b) {
+
+    // even + 2^32 odd += p m, with the m that makes word 0 of the sum zero; `shifting` as in shift_and_go_on.
+    template <bool shifting>
+    DEVICE static void reduce(uint32_t* even, uint32_t* odd) {
+        const uint32_t* p = modulus_words32<P>.w;
+        constexpr int at = shifting ? 2 : 0, known = shifting ? n - 2 : n;
+        if constexpr (shifting) ptx::add_cc(even[0], even[0], odd[1]);
+        uint32_t m = even[0] * p[n];
+        if constexpr (golden) {
+            // m = -even[0]. m (2^32 - 1) is even[0] and above it m - (m != 0); m + even[0] leaves but a carry.
+            uint32_t low = even[0], high = m < ~low ? m : ~low;
+            if constexpr (shifting) {
+                ptx::addc_cc(odd[0], odd[at], low);
+            } else {
+                ptx::add_cc(odd[0], odd[at], low);
+            }
+            ptx::addc_cc(odd[1], odd[at + 1], high);
+            Row<n - 2>::template add_products<true, known - 2>(odd + 2, odd + 2 + at, p + 3, m);
+            ptx::add_cc(even[0], low, m);
+            ptx::addc_cc(even[1], even[1], 0);
+            Row<n - 2>::template add_products<true>(even + 2, even + 2, p + 2, m);
+        } else {
+            R::template add_products<shifting, known>(odd, odd + at, p + 1, m);
+            R::template add_products<false>(even, even, p, m);
+        }
+        R::take_carry(odd[n - 1]);
+    }
+    // One word k of a factor, times x, and z l where there are two products.
+    template <bool first, bool two>
+    DEVICE static void step(uint32_t* even, uint32_t* odd, const uint32_t* x, uint32_t k, const uint32_t* z, uint32_t l) {
+        if constexpr (first) {
+            R::begin(even, odd, x, k);
+        } else {
+            R::shift_and_go_on(even, odd, x, k);
+        }
+        if constexpr (two) R::go_on(even, odd, z, l);
+        reduce<false>(even, odd);
+    }
+    // (x y + z w) / 2^(32 n) mod p, z and w being there where there are two products.
+    template <bool two>
+    DEVICE static Words products(const Words& x, const Words& y, const Words& z, const Words& w) {
         uint32_t odd[n];
         Words even;
-        const uint32_t* p = modulus_pairs<P>.w;
-        UNROLL for (int i = 0; i < n; i += 2) {
-            Row<n>::step(even.w, odd, a.w, b.w[i], p, i == 0);
-            Row<n>::step(odd, even.w, a.w, b.w[i + 1], p, false);
+        step<true, two>(even.w, odd, x.w, y.w[0], z.w, w.w[0]);
+        step<false, two>(odd, even.w, x.w, y.w[1], z.w, w.w[1]);
+        UNROLL for (int i = 2; i < n; i += 2) {
+            step<false, two>(even.w, odd, x.w, y.w[i], z.w, w.w[i]);
+            step<false, two>(odd, even.w, x.w, y.w[i + 1], z.w, w.w[i + 1]);
         }
-        // What is left: even + odd / 2^32, word 0 of odd being zero.
-        Row<n - 1>::add(even.w, odd + 1);
-        Row<n>::take_carry(even.w[n - 1]);
-        Row<n>::reduce_once(even.w, p);
+        R::join(even.w, even.w, odd);
+        R::reduce_once(even.w, modulus_words32<P>.w);
         return even;
     }
+    // t / 2^(32 n) mod p for t[2n] < p 2^(32 n).
+    DEVICE static Words redc_words(const uint32_t* t) {
+        uint32_t odd[n];
+        Words even;
+        const uint32_t* p = modulus_words32<P>.w;
+        UNROLL for (int j = 0; j < n; ++j) even.w[j] = t[j], odd[j] = 0;
+        reduce<false>(even.w, odd);
+        reduce<true>(odd, even.w);
+        UNROLL for (int i = 2; i < n; i += 2) {
+            reduce<true>(even.w, odd);
+            reduce<true>(odd, even.w);
+        }
+        R::join(even.w, even.w, odd);
+        R::add(even.w, even.w, t + n);
+        R::reduce_once(even.w, p);
+        return even;
+    }
+
+    // Where these are calls, the words travel by value, in registers.
+    DEVICE_HOT static Words product(Words a, Words b) { return products<false>(a, b, a, b); }
+    DEVICE_HOT static Words square(Words a) {
+        uint32_t t[2 * n];
+        R::wide_sqr(t, a.w);
+        return redc_words(t);
+    }
+    DEVICE_HOT static Words two_products(Words a, Words b, Words c, Words d) { return products<true>(a, b, c, d); }
+
+    DEVICE static Words words(const uint64_t* x) {
+        Words a;
+        R::split(a.w, x);
+        return a;
+    }
+    DEVICE static void add(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        Words a = words(x), b = words(y);
+        R::add(a.w, a.w, b.w);
+        R::reduce_once(a.w, modulus_words32<P>.w);
+        R::unite(r, a.w);
+    }
+    DEVICE static void sub(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        Words a = words(x), b = words(y);
+        uint32_t borrow = R::sub(a.w, a.w, b.w);
+        UNROLL for (int j = 0; j < n; ++j) b.w[j] = modulus_words32<P>.w[j] & borrow;
+        R::add(a.w, a.w, b.w);
+        R::unite(r, a.w);
+    }
     DEVICE static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
-        Words a, b;
-        Row<n>::split(a.w, x), Row<n>::split(b.w, y);
-        Row<n>::unite(r, product(a, b).w);
+        R::unite(r, product(words(x), words(y)).w);
+    }
+    DEVICE static void sqr(uint64_t* r, const uint64_t* x) { R::unite(r, square(words(x)).w); }
+    // r = a b + c d, or a b - c d: a reduction less than two products.
+    DEVICE static void mul_add(uint64_t* r, const uint64_t* a, const uint64_t* b, const uint64_t* c, const uint64_t* d) {
+        R::unite(r, two_products(words(a), words(b), words(c), words(d)).w);
+    }
+    DEVICE static void mul_sub(uint64_t* r, const uint64_t* a, const uint64_t* b, const uint64_t* c, const uint64_t* d) {
+        Words z = words(c);
+        R::sub(z.w, modulus_words32<P>.w, z.w);  // p - c: p itself for c = 0, which does no harm
+        R::unite(r, two_products(words(a), words(b), z, words(d)).w);
+    }
+
+    // Unreduced products: r, t: 2N words. x + y as it is, below 2p.
+    DEVICE static void add_lazily(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        Words a = words(x), b = words(y);
+        R::add(a.w, a.w, b.w);
+        R::unite(r, a.w);
+    }
+    DEVICE static void wide_mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        uint32_t t[2 * n];
+        R::wide_mul(t, words(x).w, words(y).w);
+        Row<2 * n>::unite(r, t);
+    }
+    // t - u mod p 2^(32 n), or as it is where it cannot be negative.
+    template <bool may_be_negative>
+    DEVICE static void wide_sub(uint64_t* r, const uint64_t* t, const uint64_t* u) {
+        uint32_t a[2 * n], b[2 * n], q[n];
+        Row<2 * n>::split(a, t), Row<2 * n>::split(b, u);
+        uint32_t borrow = Row<2 * n>::sub(a, a, b);
+        if constexpr (may_be_negative) {
+            UNROLL for (int j = 0; j < n; ++j) q[j] = modulus_words32<P>.w[j] & borrow;
+            R::add(a + n, a + n, q);
+        }
+        Row<2 * n>::unite(r, a);
+    }
+    DEVICE static void redc(uint64_t* r, const uint64_t* t) {
+        uint32_t a[2 * n];
+        Row<2 * n>::split(a, t);
+        R::unite(r, redc_words(a).w);
     }
 };
-#undef CARRY_ASM
 #undef DEVICE
+#undef DEVICE_HOT
+#undef ROW_CONSTANT

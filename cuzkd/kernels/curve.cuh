@@ -40,14 +40,14 @@ struct Xyzz {
         F m = xx.dbl() + xx;             // M = 3 X1^2
         Xyzz r;
         r.x = m.sqr() - s.dbl();         // X3 = M^2 - 2 S
-        r.y = m * (s - r.x) - w * p.y;   // Y3 = M (S - X3) - W Y1
+        r.y = F::mul_sub(m, s - r.x, w, p.y);  // Y3 = M (S - X3) - W Y1
         r.zz = v;                        // y = 0 gives V = 0: infinity, as it must be
         r.zzz = w;
         return r;
     }
 
     // 2 this: dbl-2008-s-1, 6M + 4S with a = 0 one squaring and one product fewer. Infinity stays infinity.
-    HD_CALL Xyzz dbl() const {
+    HD_HOT Xyzz dbl() const {
         F u = y.dbl();                   // U = 2 Y1
         F v = u.sqr();                   // V = U^2
         F w = u * v;                     // W = U V
@@ -56,14 +56,14 @@ struct Xyzz {
         F m = xx.dbl() + xx;             // M = 3 X1^2
         Xyzz r;
         r.x = m.sqr() - s.dbl();         // X3 = M^2 - 2 S
-        r.y = m * (s - r.x) - w * y;     // Y3 = M (S - X3) - W Y1
+        r.y = F::mul_sub(m, s - r.x, w, y);  // Y3 = M (S - X3) - W Y1
         r.zz = v * zz;                   // ZZ3 = V ZZ1
         r.zzz = w * zzz;                 // ZZZ3 = W ZZZ1
         return r;
     }
 
     // this + q, q affine: madd-2008-s, 8M + 2S.
-    HD_CALL Xyzz add(const Affine<F>& q) const {
+    HD_HOT Xyzz add(const Affine<F>& q) const {
         if (q.is_infinity()) return *this;
         if (is_infinity()) return from_affine(q);
         F p = q.x * zz - x;              // P = X2 ZZ1 - X1
@@ -74,14 +74,14 @@ struct Xyzz {
         F qq = x * pp;                   // Q = X1 PP
         Xyzz o;
         o.x = r.sqr() - ppp - qq.dbl();      // X3 = R^2 - PPP - 2 Q
-        o.y = r * (qq - o.x) - y * ppp;      // Y3 = R (Q - X3) - Y1 PPP
+        o.y = F::mul_sub(r, qq - o.x, y, ppp);  // Y3 = R (Q - X3) - Y1 PPP
         o.zz = zz * pp;                      // ZZ3 = ZZ1 PP
         o.zzz = zzz * ppp;                   // ZZZ3 = ZZZ1 PPP
         return o;
     }
 
     // this + q: add-2008-s, 12M + 2S.
-    HD_CALL Xyzz add(const Xyzz& q) const {
+    HD_HOT Xyzz add(const Xyzz& q) const {
         if (q.is_infinity()) return *this;
         if (is_infinity()) return q;
         F u1 = x * q.zz, s1 = y * q.zzz;     // U1 = X1 ZZ2, S1 = Y1 ZZZ2
@@ -93,7 +93,7 @@ struct Xyzz {
         F qq = u1 * pp;                      // Q = U1 PP
         Xyzz o;
         o.x = r.sqr() - ppp - qq.dbl();      // X3 = R^2 - PPP - 2 Q
-        o.y = r * (qq - o.x) - s1 * ppp;     // Y3 = R (Q - X3) - S1 PPP
+        o.y = F::mul_sub(r, qq - o.x, s1, ppp);  // Y3 = R (Q - X3) - S1 PPP
         o.zz = zz * q.zz * pp;               // ZZ3 = ZZ1 ZZ2 PP
         o.zzz = zzz * q.zzz * ppp;           // ZZZ3 = ZZZ1 ZZZ2 PPP
         return o;

@@ -23,17 +23,45 @@ struct Quadratic {
     HD Quadratic conj() const { return {c0, c1.neg()}; }  // also the Frobenius map x -> x^p
     HD Quadratic scale(const F& k) const { return {c0 * k, c1 * k}; }
 
-    // Karatsuba: 3M. (a0 + a1 u)(b0 + b1 u) = a0 b0 - a1 b1 + ((a0 + a1)(b0 + b1) - a0 b0 - a1 b1) u
-    HD_CALL Quadratic operator*(const Quadratic& b) const {
-        F low = c0 * b.c0, high = c1 * b.c1;
-        F cross = (c0 + c1) * (b.c0 + b.c1);
-        return {low - high, cross - low - high};
+    HD Quadratic operator*(const Quadratic& b) const { return product(*this, b); }
+    HD Quadratic sqr() const { return square(*this); }
+    // a b + c d and a b - c d
+    HD static Quadratic mul_add(const Quadratic& a, const Quadratic& b, const Quadratic& c, const Quadratic& d) {
+        return a * b + c * d;
     }
-    // Complex squaring: 2M. (a0 + a1 u)^2 = (a0 + a1)(a0 - a1) + 2 a0 a1 u
-    HD_CALL Quadratic sqr() const { return {(c0 + c1) * (c0 - c1), (c0 * c1).dbl()}; }
+    HD static Quadratic mul_sub(const Quadratic& a, const Quadratic& b, const Quadratic& c, const Quadratic& d) {
+        return a * b - c * d;
+    }
 
     HD Quadratic from_canonical() const { return {c0.from_canonical(), c1.from_canonical()}; }
     HD Quadratic to_canonical() const { return {c0.to_canonical(), c1.to_canonical()}; }
+
+    // Karatsuba: 3M. (a0 + a1 u)(b0 + b1 u) = a0 b0 - a1 b1 + ((a0 + a1)(b0 + b1) - a0 b0 - a1 b1) u
+    // With unreduced products, three of them and two reductions.
+    HD_CALL static Quadratic product(Operand<Quadratic> a, Operand<Quadratic> b) {
+        using M = Machine<typename F::Params>;
+        if constexpr (M::has_wide) {
+            uint64_t low[2 * F::N], high[2 * F::N], cross[2 * F::N];
+            Quadratic r;
+            M::add_lazily(r.c0.v, a.c0.v, a.c1.v);
+            M::add_lazily(r.c1.v, b.c0.v, b.c1.v);
+            M::wide_mul(cross, r.c0.v, r.c1.v);
+            M::wide_mul(low, a.c0.v, b.c0.v);
+            M::template wide_sub<false>(cross, cross, low);
+            M::wide_mul(high, a.c1.v, b.c1.v);
+            M::template wide_sub<false>(cross, cross, high);
+            M::template wide_sub<true>(low, low, high);
+            M::redc(r.c0.v, low);
+            M::redc(r.c1.v, cross);
+            return r;
+        } else {
+            F low = a.c0 * b.c0, high = a.c1 * b.c1;
+            F cross = (a.c0 + a.c1) * (b.c0 + b.c1);
+            return {low - high, cross - low - high};
+        }
+    }
+    // Complex squaring: 2M. (a0 + a1 u)^2 = (a0 + a1)(a0 - a1) + 2 a0 a1 u
+    HD_CALL static Quadratic square(Operand<Quadratic> a) { return {(a.c0 + a.c1) * (a.c0 - a.c1), (a.c0 * a.c1).dbl()}; }
 
     // conj / norm, one inversion in F; inv(0) = 0.
     HD_COLD Quadratic inv() const {
