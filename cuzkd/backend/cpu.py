@@ -243,6 +243,10 @@ class CpuBackend:
     def warm_up(self, curve: str) -> None:
         """Nothing is compiled."""
 
+    def keep_matrices(self, key: CpuKey, a: SparseMatrix, b: SparseMatrix) -> bool:
+        """Host code makes a and b."""
+        return False
+
     def load_key(self, key: KeyArrays) -> CpuKey:
         check_key(key)
         return CpuKey(key)

@@ -11,7 +11,7 @@ Life of the data: cuda_run.py.
 Memory of a proof at 2^27 rows and 130.3 million wires on BLS12-381, with the next one's upload in flight: the key
 75.4 GB, twiddles 4.3, two uploads of 17.1 (three columns of 4.3 and z), and 4.3 of lists, buckets and partial sums
 for the group of windows at hand (cuda_msm.GROUP_BYTES): 118 GB. parallel_g2 adds another 4.3, and blocks of the pool
-that fit nothing any more may add some. Columns made on the device, from matrices of 8 bytes an entry and 8 a row, are
+that fit nothing any more may add some. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are
 there once, not twice.
 """
 
@@ -30,13 +30,17 @@ from cuzkd.backend.cuda_key import CudaKey
 from cuzkd.backend.cuda_msm import Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_ring import Ring
-from cuzkd.backend.cuda_rows import DeviceMatrix
+from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix
 from cuzkd.backend.cuda_run import Batch, CudaRun, CudaUpload
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix, Vram
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_host", "unregister_host"]
+
+
+# Of a circuit: below, the processor makes a and b in less time than three more launches take. Not measured yet.
+EVALUATED_ROWS = 1 << 14
 
 
 class CudaBackend:
@@ -148,6 +152,16 @@ class CudaBackend:
         with self.gpu.guard():
             self.gpu.load([nvrtc.Module("rows", shape.curve)])
             key.attach(*(DeviceMatrix.of(shape.curve, m, self.gpu) for m in (a, b)))
+
+    def keep_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> bool:
+        """attach_matrices, where the product is more than its launches and the device has room for it."""
+        if a.n_rows < EVALUATED_ROWS or a.n_cols > 1 << WIRE_BITS:
+            return False
+        try:
+            self.attach_matrices(key, a, b)
+        except errors.Exhausted:
+            return False
+        return True
 
     def detach_matrices(self, key: CudaKey) -> None:
         """Give that memory back. A run in flight on them must have ended."""

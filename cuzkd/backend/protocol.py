@@ -257,6 +257,12 @@ class Backend(Protocol):
 
     def load_key(self, key: KeyArrays) -> LoadedKey: ...
 
+    def keep_matrices(self, key: LoadedKey, a: SparseMatrix, b: SparseMatrix) -> bool:
+        """Keep the constraint matrices A and B beside a loaded key, where that pays and there is room: True, and
+        a = A z, b = B z need not be given to upload() from now on. They stay until the key is closed. False: nothing
+        was done. Raises InvalidKey where they do not fit the key or each other.
+        """
+
     def upload(self, key: LoadedKey, a: U64 | None, b: U64 | None, c: U64 | None, z: U64) -> Upload:
         """Start moving one partition's vectors. Never waits for kernels that are running.
 

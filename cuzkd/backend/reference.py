@@ -176,6 +176,10 @@ class ReferenceBackend:
     def warm_up(self, curve: str) -> None:
         """Nothing is compiled."""
 
+    def keep_matrices(self, key: ReferenceKey, a: SparseMatrix, b: SparseMatrix) -> bool:
+        """Host code makes a and b."""
+        return False
+
     def load_key(self, key: KeyArrays) -> ReferenceKey:
         return ReferenceKey(key)
 

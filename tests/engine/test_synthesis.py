@@ -10,12 +10,20 @@ from cuzkd.formats import wtns
 
 @pytest.fixture(params=["in place", "device"])
 def prover(request):
-    backend = ScriptedBackend(in_place=request.param == "in place")
-    circuits = {"square": square_circuit(), "no-c": square_circuit("d2", with_c=False)}
-    running = InProcess(backend, circuits)
-    yield running
-    running.wait_idle()
-    running.close()
+    yield from running(ScriptedBackend(in_place=request.param == "in place"))
+
+
+@pytest.fixture
+def evaluating():
+    """A prover whose device makes a and b."""
+    yield from running(ScriptedBackend(in_place=False, evaluates=True))
+
+
+def running(backend):
+    prover = InProcess(backend, {"square": square_circuit(), "no-c": square_circuit("d2", with_c=False)})
+    yield prover
+    prover.wait_idle()
+    prover.close()
 
 
 def patched(path, at, data):
@@ -135,6 +143,32 @@ def test_a_key_without_c_leaves_the_check_to_verification(prover, tmp_path):
     """The fake sums cannot be wrong by themselves, so an unsatisfied witness passes synthesis here."""
     prover.front.offer("a/0", write_square(tmp_path / "w.wtns", 3, y=10), circuit="no-c", digest="d2")
     assert prover.front.answer("a/0").publics == [(10).to_bytes(32, "big")]
+
+
+def test_a_device_that_evaluates_is_given_z_alone(evaluating, tmp_path, monkeypatch):
+    given, upload = [], evaluating.backend.upload
+    monkeypatch.setattr(evaluating.backend, "upload", lambda key, *v: given.append(v[:3]) or upload(key, *v))
+    for circuit, digest in (("square", "d1"), ("no-c", "d2")):
+        path = write_square(tmp_path / f"{circuit}.wtns", 3)
+        evaluating.front.offer(f"{circuit}/0", path, circuit=circuit, digest=digest)
+        done = evaluating.front.answer(f"{circuit}/0")
+        assert (int.from_bytes(done.publics[0], "big"), done.attempts_inside) == (9, 1)
+    assert given == [(None, None, None)] * 2
+    assert evaluating.workers.pool.stats().peak_leased_bytes == 4096
+
+
+@pytest.mark.parametrize(
+    ("circuit", "digest", "words"), [("square", "d1", "constraint 0"), ("no-c", "d2", "2 proofs")]
+)
+def test_what_a_device_evaluated_in_vain_is_made_on_the_host(evaluating, tmp_path, circuit, digest, words):
+    """An unsatisfied witness shows by its proof; the second attempt says where, if C is known."""
+    bad = write_square(tmp_path / "bad.wtns", 3, y=10)
+    evaluating.front.offer("bad/0", bad, circuit=circuit, digest=digest)
+    evaluating.front.offer("good/0", write_square(tmp_path / "good.wtns", 5))
+    failed, done = evaluating.front.answer("bad/0", "good/0")
+    assert (failed.error_code, failed.retryable) == ("unsatisfied_witness", False)
+    assert words in failed.error_message
+    assert [int.from_bytes(value, "big") for value in done.publics] == [25]
 
 
 def test_stages_and_phases_are_told(prover, tmp_path):

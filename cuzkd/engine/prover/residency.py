@@ -66,13 +66,16 @@ class ResidentKey:
         loaded: LoadedKey,
         reservation: Reserved,
         load_s: float,
+        evaluates: bool = False,
     ) -> None:
+        """evaluates: the device has the constraint matrices, and makes a and b from z."""
         self.circuit = circuit
         self.digest = digest
         self.proving = proving
         self.loaded = loaded
         self.reservation = reservation
         self.load_s = load_s
+        self.evaluates = evaluates
         self.users = 0
         self.dropped = False
         self.closed = threading.Event()
@@ -114,9 +117,11 @@ class Residency:
         faults: NoFaults | None = None,
         selftest: Callable[[str], None] = lambda curve: None,
         start: Callable[[str, Callable[[], object]], object] = _thread,
+        evaluate: bool = False,
     ) -> None:
         """selftest(curve): called with the mutex held, before a key of it goes to the device; raises DeviceFault.
         start(name, work): a thread; what work raises is a fault of the device that nobody waited for.
+        evaluate: the device is to make a and b, where that pays.
         """
         self._open_circuit = open_circuit
         self._backend = backend
@@ -126,6 +131,7 @@ class Residency:
         self._faults = faults or NoFaults()
         self._selftest = selftest
         self._start = start
+        self._evaluate = evaluate
         self._lock = threading.Lock()
         self._telling = (
             threading.Lock()
@@ -301,6 +307,7 @@ class Residency:
         try:
             proving = opened.key
             loaded = self._on_device(circuit, opened, proving)
+            evaluates = self._evaluate and self._keep_matrices(loaded, proving)
         except BaseException:
             reservation.release()
             raise
@@ -308,7 +315,8 @@ class Residency:
             proving = proving.head()
             del opened
             reservation.shrink(reservation.nbytes - points)
-        return ResidentKey(circuit, installed, proving, loaded, reservation, time.monotonic() - began)
+        load_s = time.monotonic() - began
+        return ResidentKey(circuit, installed, proving, loaded, reservation, load_s, evaluates)
 
     def _on_device(self, circuit: str, opened: Openable, proving: KeyHead) -> LoadedKey:
         """Raises Exhausted, or NeverFits, with both numbers when the device has no room for it."""
@@ -328,6 +336,11 @@ class Residency:
                 f"circuit {circuit}: its key takes {need} bytes of device memory; {vram.free_bytes} of "
                 f"{vram.total_bytes} bytes are free, and no other key is idle ({error})"
             ) from None
+
+    def _keep_matrices(self, loaded: LoadedKey, proving: KeyHead) -> bool:
+        constraints = proving.constraints
+        with self._mutex.held(), on_device("loading matrices", self._backend.device):
+            return self._backend.keep_matrices(loaded, constraints.a, constraints.b)
 
     def _try(self, opened: Openable, proving: KeyHead) -> LoadedKey:
         with (

@@ -6,10 +6,11 @@ that is dropped meanwhile, to make room, is given back and taken again), the wit
 into z, then blocks of rows of A z and B z written by native threads into the place where the device will read
 them. There is no second copy of anything.
 
-What is made beside z is what the transfer wants to carry (transfer.py): a and b, in the daemon.
-Where C is known, C z is written too and compared with a o b row by row, so that an unsatisfied witness is
-the client's error, with the number of its constraint, before the device sees anything. A key without C
-leaves that to verification.
+What is made beside z is what the transfer wants to carry (transfer.py): a and b, in the daemon, and nothing where
+the device has the matrices. Where C is known, C z is written too and compared with a o b row by row, so that an
+unsatisfied witness is the client's error, with the number of its constraint, before the device sees anything. A key
+without C leaves that to verification, and so does the device: a partition whose proof did not verify comes here again,
+and is then made and compared on the host, whoever made it the first time.
 
 Rows: as many as the backend wants (`vector_rows`), those past the constraints are zero. What `c` is for:
 the check where C is known, working space where the backend has `scratch_c`; else it is not leased.
@@ -126,7 +127,7 @@ class Synthesis:
                 f"circuit {partition.circuit}: {made} rows of constraints, the key has room for {rows}"
             )
         with_c = self._backend.scratch_c or proving.constraints.c is not None
-        vectors = 0 if not self._transfer.columns else 3 if with_c else 2
+        vectors = 0 if not self._columns(partition) else 3 if with_c else 2
         sizes = [proving.arrays.n_wires * FR_BYTES, *[rows * FR_BYTES] * vectors]
         self._need(partition.digest, sum(map(round_to_pages, sizes)))
         self._faults.at("lease")
@@ -153,6 +154,11 @@ class Synthesis:
         """A vector of so many rows, to be written into lease `number`."""
         return PinnedVec(partition.leases[number], capacity_rows=rows)
 
+    def _columns(self, partition: Partition) -> str:
+        """Those that cross beside z, as in transfer.py."""
+        by_device = partition.key.evaluates and not partition.attempts_inside
+        return "" if by_device else self._transfer.columns
+
     def _copy(self, partition: Partition, values: memoryview) -> None:
         arrays = partition.key.proving.arrays
         z: U64 = partition.leases[0].array("uint64", (arrays.n_wires, 4))
@@ -173,7 +179,8 @@ class Synthesis:
         curve, constraints = proving.arrays.curve, proving.constraints
         rows = self._backend.vector_rows(proving.arrays)
         z: U64 = partition.leases[0].array("uint64", (proving.arrays.n_wires, 4))
-        if not self._transfer.columns:
+        columns = self._columns(partition)
+        if not columns:
             partition.vectors = Vectors(z, None, None, None)
             return
         a = self._product(partition, constraints.a, z, 1, rows)
@@ -187,7 +194,7 @@ class Synthesis:
                     f"the witness does not satisfy circuit {partition.circuit}: "
                     f"constraint {wrong} is the first that fails"
                 )
-            if not self._backend.scratch_c and "c" not in self._transfer.columns:
+            if not self._backend.scratch_c and "c" not in columns:
                 c = None
                 partition.leases.pop().release()
         elif self._backend.scratch_c:

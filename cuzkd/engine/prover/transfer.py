@@ -21,7 +21,7 @@ class Transfer(Protocol):
     """See the module docstring.
 
     columns: vectors that cross beside z: "ab"; "abc" (then the device does not make c itself); "" (then it makes all
-    of them from z).
+    of them from z). Where the key's matrices are on the device, none do (Synthesis).
     """
 
     name: str

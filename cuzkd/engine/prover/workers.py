@@ -95,6 +95,7 @@ class Workers:
             plan,
             parts.selftest,
             self._start,
+            evaluate=parts.transfer is None and not parts.backend.in_place,
         )
         self._todo = Line(slots=max(1, config.ready_target))
         self._ready = Line()
