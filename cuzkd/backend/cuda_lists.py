@@ -1,32 +1,53 @@
 """Lists of base indices ordered by bucket, made on the device from the scalars of multi-scalar sums.
 
 Problem: a sum adds, for every bucket of every window, the bases whose scalars have that digit there; so the entries
-(index and sign) of each bucket have to lie together, without the host ever knowing how many there are.
-Design: gpu/digits.cu counts the entries of each bucket, scans the counts, and places the entries. A batch has the
-windows of its sums side by side: nothing after the listing knows the difference. Scalars 1 and -1 have no digits; they
-come in one more list per sum, behind all buckets.
-Life of the data: canonical scalars -> counts -> offsets and entries, dropped by the caller when the sums that walk them
-have been enqueued.
+(index and sign) of each bucket have to lie together, without the host ever knowing how many there are. Real scalars
+are mostly 0, 1 and small, and several sums share them.
+Design (gpu/digits.cu): scalars are sorted into classes once, for all sums over them and all groups of windows. Zeros
+are forgotten, 1 and -1 make a list of their own, which needs no sorting, small ones have no digits in upper windows,
+and lists of those windows do not look at them. Sums whose bases belong to some of the scalars alone (a `Density`) have
+classes filtered from the others'. The digits of a part are sorted in two levels, bins and then buckets, by blocks that
+count in shared memory. A batch has the windows of its sums side by side: nothing after the listing knows of it.
+Life of the data: canonical scalars -> Classes, as long as there are sums over them to enqueue -> for each part of the
+windows its Lists, dropped by the caller when the sums that walk them have been enqueued. All of one lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 
-SCAN_BLOCK = 4096  # counts per block of gpu/digits.cu's scan
-SCAN_THREADS = 512
-NONE = np.uint32(0xFFFFFFFF)  # no bucket, in both sources
+# Of gpu/digits.cu.
+THREADS = 512
+TILE = 4096  # scalars that a block has in hand
+CLASSES_BYTES = 24  # of one sum: where its scalars lie, how many are full, small, units
+MOST_BINS = 1 << 10  # of a list
+MOST_COUNTED = 12000  # bins of the lists of one sum
+CHUNK = 32768  # entries of a bin that one block orders
+# To be measured.
+LOW_BITS = 10  # buckets of a bin, as a logarithm, where that leaves few enough bins
+BLOCKS_PER_PROCESSOR = 2  # that go through the scalars
+
+ENTRY_BYTES = (
+    4 + 4 + 2
+)  # of a list, for each scalar and window: when ordered, and by bin with a key before that
+MAX_WINDOW_BITS = 24
 
 
 @dataclass(frozen=True)
 class Part:
-    """Windows first .. first + count, of `windows` of window_bits bits, of each of `batch` sums over n scalars."""
+    """Lists first .. first + count of each of `batch` sums with n bases.
+
+    A scalar has `windows` windows of window_bits bits. Where there is one copy of the bases, each has a list. Where
+    there are tables, copy k of the bases (n places behind the one before) being their multiples by
+    2^(window_bits k sets), a list has every sets-th window.
+    """
 
     n: int
     batch: int
@@ -34,15 +55,21 @@ class Part:
     windows: int
     first: int
     count: int
+    copies: int = 1
+
+    @property
+    def sets(self) -> int:
+        """Lists of a sum, over all its parts."""
+        return -(-self.windows // self.copies)
 
     @property
     def lists(self) -> int:
-        """Windows of the whole batch. Window v of sum j is number j * count + v - first."""
+        """Of the whole batch. List v of sum j is number j * count + v - first."""
         return self.batch * self.count
 
     @property
     def units(self) -> int:
-        """Lists of the scalars 1 and -1, one for each sum, behind all buckets: with the first windows alone."""
+        """Lists of the scalars 1 and -1, one for each sum, behind all buckets: with the first lists alone."""
         return self.batch if self.first == 0 else 0
 
     @property
@@ -53,11 +80,56 @@ class Part:
     def n_buckets(self) -> int:
         return self.lists * self.buckets_per_window + self.units
 
+    @property
+    def most_entries(self) -> int:
+        return self.n * self.lists * self.copies
+
+    @property
+    def low_bits(self) -> int:
+        """Buckets of a bin, as a logarithm."""
+        bits = self.window_bits - 1
+        low = min(bits, LOW_BITS)
+        while 1 << (bits - low) > MOST_BINS or self.count << (bits - low) > MOST_COUNTED:
+            low += 1
+        return low
+
+
+@dataclass(frozen=True)
+class Density:
+    """Which of the scalars have a base. ranks: `ranks_of`; bases: how many."""
+
+    ranks: Buffer
+    bases: int
+
+
+def ranks_of(dense: np.ndarray[Any, np.dtype[np.bool_]]) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """uint32[ceil(n / 32), 2] from bool[n]: 32 scalars each, whether they have a base (bit i is scalar i), and how many
+    before them have.
+    """
+    padded = np.zeros(-(-len(dense) // 32) * 32, np.bool_)
+    padded[: len(dense)] = dense
+    bits = np.packbits(padded, bitorder="little").view(np.uint32)
+    counts = np.bitwise_count(bits).astype(np.uint32)
+    return np.stack([bits, np.cumsum(counts, dtype=np.uint32) - counts], axis=1)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The scalars of `batch` sums, sorted by class. n: room for the entries of each; the number of its bases."""
+
+    n: int
+    batch: int
+    header: Buffer  # for each sum uint64 (its scalars' address), uint32[4] (full, small, units, 0)
+    others: Buffer
+    units: Buffer
+    ranks: Buffer | None
+    scalars: Sequence[Buffer]  # kept
+
 
 @dataclass(frozen=True)
 class Lists:
     """Entries of a part, ordered by bucket; offsets has one more than there are buckets. An entry is the index of a
-    scalar, with the sign in its top bit.
+    base, with the sign in its top bit.
     """
 
     entries: Buffer
@@ -71,27 +143,75 @@ class Lister:
         self._lane = lane
         self._digits = nvrtc.Module("digits", curve)
 
-    def lists(self, scalars: Sequence[Buffer], part: Part) -> Lists:
-        """Enqueue the listing of a part. scalars: part.batch buffers of part.n CANONICAL scalars each."""
-        lane, n_buckets = self._lane, part.n_buckets
-        counts = lane.zeros(4 * n_buckets)
-        offsets, cursors = lane.scratch(4 * (n_buckets + 1)), lane.scratch(4 * n_buckets)
-        entries = lane.scratch(4 * part.n * part.lists)
-        scan = blocks(n_buckets, SCAN_BLOCK)
-        sums = lane.scratch(4 * scan)
-        self._each_entry("count_entries", scalars, part, counts)
-        size = np.uint32(n_buckets)
-        lane.launch(self._digits, "scan_blocks", scan, SCAN_THREADS, counts, size, sums)
-        lane.launch(self._digits, "scan_sums", 1, SCAN_THREADS, sums, np.uint32(scan))
-        lane.launch(self._digits, "scan_apply", scan, SCAN_THREADS, counts, size, sums, offsets, cursors)
-        self._each_entry("place_entries", scalars, part, cursors, entries)
+    def classify(self, scalars: Sequence[Buffer], n: int) -> Classes:
+        """Enqueue the sorting of each buffer's n CANONICAL scalars into classes. They are kept, and not changed."""
+        out = self._classes(n, scalars, None)
+        for j, values in enumerate(scalars):
+            places = [
+                np.uint64(buffer.address + j * size)
+                for buffer, size in ((out.header, CLASSES_BYTES), (out.others, 4 * n), (out.units, 4 * n))
+            ]
+            grid = blocks(n, TILE)
+            self._lane.launch(self._digits, "classify_scalars", grid, THREADS, values, np.uint32(n), *places)
+        return out
+
+    def filtered(self, classes: Classes, density: Density) -> Classes:
+        """Those of the scalars that have a base in the density. Entries of their lists are indices of these bases."""
+        out = self._classes(density.bases, classes.scalars, density.ranks)
+        self._lane.launch(
+            self._digits, "filter_classes", self._grid(classes), THREADS,
+            classes.header, classes.others, classes.units, np.uint32(classes.n),
+            density.ranks, np.uint32(density.bases), out.header, out.others, out.units,
+        )  # fmt: skip
+        return out
+
+    def lists(self, classes: Classes, part: Part) -> Lists:
+        """Enqueue the making of a part's lists."""
+        assert (classes.n, classes.batch) == (part.n, part.batch) and 4 <= part.window_bits <= MAX_WINDOW_BITS
+        lane, low = self._lane, part.low_bits
+        ordered = part.lists * part.buckets_per_window  # buckets; those of the units are behind them
+        bins = ordered >> low
+        counts = lane.zeros(4 * (bins + ordered))
+        in_buckets = np.uint64(counts.address + 4 * bins)
+        starts, chunks = lane.scratch(4 * (bins + 1)), lane.scratch(4 * (bins + 1))
+        offsets = lane.scratch(4 * (part.n_buckets + 1))
+        tail = np.uint64(offsets.address + 4 * ordered)
+        by_bin, keys = lane.scratch(4 * part.most_entries), lane.scratch(2 * part.most_entries)
+        entries = lane.scratch(4 * part.most_entries)
+
+        grid = self._grid(classes)
+        rows = lane.scratch(4 * grid[0] * bins)
+        source = (classes.header, classes.others, np.uint32(classes.n))
+        shape = (part.window_bits, part.windows, part.sets, part.first, part.count, low)
+        digits = entries  # until fill_bins has ended
+        lane.launch(self._digits, "count_bins", grid, THREADS, *source, *shape, counts, rows, digits)
+        lane.launch(
+            self._digits, "scan_bins", 1, THREADS,
+            counts, np.uint32(bins), classes.header, np.uint32(part.units), starts, chunks, tail,
+        )  # fmt: skip
+        lane.launch(
+            self._digits, "fill_bins", (grid[0], part.lists), THREADS,
+            *source, classes.ranks, *shape, np.uint32(part.n), digits, starts, rows, by_bin, keys,
+        )  # fmt: skip
+
+        most = bins + part.most_entries // CHUNK  # chunks
+        rows = lane.scratch(4 * most << low)
+        found = (starts, chunks, np.uint32(bins), low, in_buckets, rows)
+        lane.launch(self._digits, "count_buckets", most, THREADS, keys, *found)
+        lane.launch(self._digits, "fill_buckets", most, THREADS, by_bin, keys, *found, offsets, entries)
+        if part.units:
+            where = (classes.units, np.uint32(classes.n), tail, entries)
+            lane.launch(self._digits, "place_units", grid, THREADS, classes.header, *where)
         return Lists(entries, offsets)
 
-    def _each_entry(self, kernel: str, scalars: Sequence[Buffer], part: Part, *out: Buffer) -> None:
-        """Over the digits of every sum, which has its own buckets and its own list of ones."""
-        grid = min(blocks(part.n, 256), self._lane.device.processors * 8)
-        shape = (np.uint32(part.n), part.window_bits, part.windows, part.first, part.count)
-        for j, values in enumerate(scalars):
-            buckets = np.uint32(j * part.count * part.buckets_per_window)
-            units = np.uint32(part.n_buckets - part.units + j) if part.units else NONE
-            self._lane.launch(self._digits, kernel, grid, 256, values, *shape, buckets, units, *out)
+    def _classes(self, n: int, scalars: Sequence[Buffer], ranks: Buffer | None) -> Classes:
+        """Room for them; the counts are zero."""
+        lane, batch = self._lane, len(scalars)
+        header = lane.zeros(CLASSES_BYTES * batch)
+        others, units = lane.scratch(4 * n * batch), lane.scratch(4 * n * batch)
+        return Classes(n, batch, header, others, units, ranks, tuple(scalars))
+
+    def _grid(self, classes: Classes) -> tuple[int, int]:
+        """Of kernels that go through the classes' entries: some blocks for each sum, which share them out."""
+        most = max(1, self._lane.device.processors * BLOCKS_PER_PROCESSOR // classes.batch)
+        return min(blocks(classes.n, TILE), most), classes.batch

@@ -140,10 +140,11 @@ class Sums:
         cut = plan(n, len(scalars), self._bits, processors, widest, self.group_bytes)
         sizes = [2 * coordinate_bytes(self._curve, q.group) for q in queries]
         results = [self._lane.scratch(cut.batch * cut.points * size) for size in sizes]
+        classes = self._lister.classify(scalars, n)
         for first in range(0, cut.windows, cut.group):
             count = min(cut.group, cut.windows - first)
             part = Part(n, cut.batch, cut.window_bits, cut.windows, first, count)
-            lists = self._lister.lists(scalars, part)
+            lists = self._lister.lists(classes, part)
             mark("prep_msm")
             for query, result in zip(queries, results, strict=True):
                 self._sum(query, cut, part, lists, result)

@@ -26,7 +26,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shared_memory")))
 
 struct Dim3 {
@@ -212,6 +212,11 @@ inline void __syncthreads() { emulation::stop(emulation::State::at_barrier); }
 template <class T>
 T __shfl_sync(uint32_t mask, T value, int lane) {
     return static_cast<T>(emulation::exchange("shfl", mask, value)[lane]);
+}
+template <class T>
+T __shfl_up_sync(uint32_t mask, T value, unsigned distance) {
+    unsigned lane = threadIdx.x % emulation::WARP;
+    return static_cast<T>(emulation::exchange("shfl_up", mask, value)[lane < distance ? lane : lane - distance]);
 }
 template <class T>
 uint32_t __match_any_sync(uint32_t mask, T value) {

@@ -1,116 +1,421 @@
-// gpu/digits.cu - the scalars of a multi-scalar sum become lists of signed base indices, ordered by bucket.
+// gpu/digits.cu - the scalars of multi-scalar sums become lists of signed base indices, ordered by bucket.
 //
-// A counting sort of `count` windows at a time, starting at window `first`: count, scan, place; digits are computed twice
-// rather than stored. Window v (from 0 within the group) and digit d give bucket `buckets` + v 2^(c-1) + |d| - 1. Scalars
-// that are 0 (and digits that are 0) leave no entry; scalars 1 and -1 have no digits: their entries go to a list of their
-// own, bucket `units`, with the first group (NONE: not now). An entry is a base index with the sign in its top bit. The
-// order inside a bucket differs from run to run; the sum does not.
-// Several sums (a batch) are counted one after another, each with buckets of its own, then scanned together and placed.
+// First, once for all sums over the same scalars, each scalar goes to the list of its class: full, small (below 2^64, up
+// to the sign) or unit (1 and -1); zeros are forgotten. A sum whose bases are only those of some scalars has lists
+// filtered by a bitmap (`filter_classes`).
+// Then, for some windows at a time, a counting sort in two levels. A bin is 2^low neighbouring buckets of one list. Blocks
+// count the entries of their tiles by bin, bins get their places (`scan_bins`), and blocks put the entries there, in runs
+// (`count_bins`, `fill_bins`). Bins are cut into chunks of equal size, so that one that holds everything is not the work
+// of one block; chunks count their entries by bucket and put them into the buckets (`count_buckets`, `fill_buckets`).
+// A block that counts adds its counts to the totals and keeps what it found there: the place of its own entries among all
+// of the bin or bucket. So what fills needs no atomics outside of its block. The order inside a bucket differs from run to
+// run; the sum does not.
+// An entry is a base index with the sign in its top bit. Several sums (a batch) lie side by side: blockIdx.y is the sum.
 #include "module.cuh"
 #include "msm.cuh"
 
 constexpr uint32_t NONE = 0xffffffffu;
 constexpr uint32_t NEGATIVE = 0x80000000u;
-constexpr int SCAN_THREADS = 512, SCAN_ITEMS = 8, SCAN_BLOCK = SCAN_THREADS * SCAN_ITEMS;
+constexpr uint32_t ALL_LANES = 0xffffffffu;
+constexpr int THREADS = 512, WARPS = THREADS / 32;
+using Key = unsigned short;
+constexpr int ITEMS = 8, TILE = THREADS * ITEMS;  // scalars that a block has in hand
+// These four in cuda_lists.py as well.
+constexpr int MOST_BINS = 1024;      // of one list
+constexpr int MOST_COUNTED = 12000;  // bins of all lists that a sum has at a time
+constexpr int MOST_BUCKETS = 8192;   // of one bin
+constexpr uint32_t CHUNK = 32768;    // entries of a bin that are one block's work
 
-// Add one to counters[bucket] for each lane of the warp and return the old value, as if in turn. Lanes that name the same
-// bucket share one atomic: real scalars repeat. All 32 lanes take part; NONE adds nothing.
-__device__ uint32_t claim(uint32_t* counters, uint32_t bucket) {
-    uint32_t lane = threadIdx.x & 31;
-    uint32_t peers = __match_any_sync(0xffffffffu, bucket);
-    uint32_t leader = __ffs(peers) - 1, base = 0;
-    if (lane == leader && bucket != NONE) base = atomicAdd(counters + bucket, __popc(peers));
-    return __shfl_sync(0xffffffffu, base, leader) + __popc(peers & ((1u << lane) - 1));
+enum Kind : uint32_t { FULL = 0, SMALL = 1, UNIT = 2, NO_KIND = 3 };
+
+// The scalars of one sum by class; counts start at zero. Behind it are two arrays: `others` holds the full ones' entries
+// from the front, the small ones' from the back, `units` those of 1 and -1. The index in an entry is that of the scalar;
+// in `units` that of the base.
+struct Classes {
+    const Fr* scalars;
+    uint32_t count[3], unused;
+};
+
+// Which of 32 scalars have a base, and how many of those before have.
+struct Rank {
+    uint32_t bits, before;
+};
+
+// The index of scalar i's base, or NONE. No ranks: there is a base for each scalar.
+__device__ uint32_t base_of(const Rank* ranks, uint32_t i) {
+    if (!ranks) return i;
+    Rank rank = ranks[i >> 5];
+    uint32_t bit = 1u << (i & 31);
+    return rank.bits & bit ? rank.before + __popc(rank.bits & (bit - 1)) : NONE;
 }
 
-// Where to emit(bucket, entry) goes, bucket NONE for nothing: called by all lanes of a warp together.
-template <class Emit>
-__device__ void each_entry(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
-                           uint32_t units, Emit emit) {
-    uint64_t bias[4] = {0, 0, 0, 0};
-    bias_windows(bias, c, windows);
-    uint32_t step = gridDim.x * blockDim.x;
-    for (uint64_t base = blockIdx.x * blockDim.x; base < n; base += step) {
-        uint32_t i = static_cast<uint32_t>(base) + threadIdx.x;
+// Exclusive prefix sum of one value per thread of the block; the block's total in *total. sums: WARPS, in shared memory.
+template <class T>
+__device__ T block_scan(T value, T* sums, T* total) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    T sum = value;
+    for (int d = 1; d < 32; d *= 2) {
+        T other = __shfl_up_sync(ALL_LANES, sum, d);
+        if (lane >= d) sum += other;
+    }
+    __syncthreads();  // of a scan before this one, all have read `sums`
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    T before = 0, all = 0;
+    for (int i = 0; i < WARPS; ++i) {
+        if (i < warp) before += sums[i];
+        all += sums[i];
+    }
+    *total = all;
+    return before + sum - value;
+}
+
+// Exclusive prefix sums of n counts in shared memory, in place; returns their total. Callers synchronise before and after,
+// but what reads the counts before the call needs no barrier: there is one in it before anything is written.
+__device__ uint32_t scan_shared(uint32_t* counts, int n) {
+    __shared__ uint32_t sums[WARPS];
+    int each = (n + THREADS - 1) / THREADS, begin = threadIdx.x * each, end = begin + each < n ? begin + each : n;
+    uint32_t own = 0, total;
+    for (int i = begin; i < end; ++i) own += counts[i];
+    uint32_t before = block_scan(own, sums, &total);
+    for (int i = begin; i < end; ++i) {
+        uint32_t count = counts[i];
+        counts[i] = before;
+        before += count;
+    }
+    return total;
+}
+
+// -- classes --
+
+// Each thread has ITEMS entries and their kinds; entries go behind those that others have put into the lists of n places.
+__device__ void append(const uint32_t* entries, const uint32_t* kinds, uint32_t n, Classes* classes, uint32_t* others,
+                       uint32_t* units) {
+    __shared__ uint32_t counts[3], begins[3];
+    uint32_t below = (1u << (threadIdx.x & 31)) - 1, at[3] = {0, 0, 0};
+    __syncthreads();
+    if (threadIdx.x < 3) counts[threadIdx.x] = 0;
+    __syncthreads();
+    UNROLL for (int k = 0; k < ITEMS; ++k) {
+        UNROLL for (uint32_t kind = 0; kind < 3; ++kind) at[kind] += __popc(__ballot_sync(ALL_LANES, kinds[k] == kind));
+    }
+    UNROLL for (uint32_t kind = 0; kind < 3; ++kind) {
+        uint32_t begin = below == 0 ? atomicAdd(counts + kind, at[kind]) : 0;
+        at[kind] = __shfl_sync(ALL_LANES, begin, 0);
+    }
+    __syncthreads();
+    if (threadIdx.x < 3) begins[threadIdx.x] = atomicAdd(classes->count + threadIdx.x, counts[threadIdx.x]);
+    __syncthreads();
+    UNROLL for (int k = 0; k < ITEMS; ++k) {
+        UNROLL for (uint32_t kind = 0; kind < 3; ++kind) {
+            uint32_t peers = __ballot_sync(ALL_LANES, kinds[k] == kind);
+            uint32_t place = begins[kind] + at[kind] + __popc(peers & below);
+            at[kind] += __popc(peers);
+            if (kinds[k] != kind) continue;
+            uint32_t* list = kind == UNIT ? units : others;
+            list[kind == SMALL ? n - 1 - place : place] = entries[k];
+        }
+    }
+}
+
+// Item k of this thread, in a tile that begins at `tile`: the 32 lanes of a warp have neighbours.
+__device__ uint64_t item_of(uint64_t tile, int k) {
+    return tile + (threadIdx.x >> 5) * (32 * ITEMS) + k * 32 + (threadIdx.x & 31);
+}
+
+// Of n CANONICAL scalars of one sum, a tile for each block.
+KERNEL __launch_bounds__(512) classify_scalars(const Fr* scalars, uint32_t n, Classes* classes, uint32_t* others,
+                                               uint32_t* units) {
+    uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE;
+    uint32_t entries[ITEMS], kinds[ITEMS];
+    UNROLL for (int k = 0; k < ITEMS; ++k) {
+        uint64_t i = item_of(tile, k);
         Folded f = fold_scalar(i < n ? scalars[i] : Fr::zero());
-        ScalarClass kind = classify(f);
-        if (units != NONE) {
-            bool unit = kind == ScalarClass::one || kind == ScalarClass::minus_one;
-            emit(unit ? units : NONE, i | (f.negative ? NEGATIVE : 0));
+        ScalarClass found = classify(f);
+        kinds[k] = found == ScalarClass::zero    ? NO_KIND
+                   : found != ScalarClass::other ? UNIT
+                   : is_small(f)                 ? SMALL
+                                                 : FULL;
+        entries[k] = static_cast<uint32_t>(i) | (f.negative ? NEGATIVE : 0);
+    }
+    append(entries, kinds, n, classes, others, units);
+    if (blockIdx.x == 0 && threadIdx.x == 0) classes->scalars = scalars;
+}
+
+// From classes over n scalars, those of the scalars that have a base; m: how many bases there are.
+KERNEL __launch_bounds__(512) filter_classes(const Classes* from, const uint32_t* others, const uint32_t* units, uint32_t n,
+                                             const Rank* ranks, uint32_t m, Classes* to, uint32_t* others_out,
+                                             uint32_t* units_out) {
+    const Classes source = from[blockIdx.y];
+    to += blockIdx.y;
+    others += static_cast<uint64_t>(n) * blockIdx.y;
+    units += static_cast<uint64_t>(n) * blockIdx.y;
+    const uint32_t busy = source.count[FULL] + source.count[SMALL], all = busy + source.count[UNIT];
+    for (uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE; tile < all; tile += gridDim.x * TILE) {
+        uint32_t entries[ITEMS], kinds[ITEMS];
+        UNROLL for (int k = 0; k < ITEMS; ++k) {
+            uint32_t i = static_cast<uint32_t>(item_of(tile, k));
+            kinds[k] = i < source.count[FULL] ? FULL : i < busy ? SMALL : i < all ? UNIT : NO_KIND;
+            if (kinds[k] == NO_KIND) continue;
+            uint32_t entry = kinds[k] == FULL    ? others[i]
+                             : kinds[k] == SMALL ? others[n - 1 - (i - source.count[FULL])]
+                                                 : units[i - busy];
+            uint32_t base = base_of(ranks, entry & ~NEGATIVE);
+            entries[k] = kinds[k] == UNIT ? base | (entry & NEGATIVE) : entry;
+            if (base == NONE) kinds[k] = NO_KIND;
         }
-        bool busy = kind == ScalarClass::other;
-        if (!__any_sync(0xffffffffu, busy)) continue;
-        uint64_t carry = 0;
-        UNROLL for (int w = 0; w < 4; ++w) f.w[w] = adc(f.w[w], bias[w], carry);
-        for (int v = 0; v < count; ++v) {
-            int32_t digit = busy ? signed_digit(f.w, first + v, c, windows) : 0;
-            bool negative = (digit < 0) != f.negative;
-            uint32_t size = digit < 0 ? -digit : digit;
-            uint32_t bucket = buckets + (static_cast<uint32_t>(v) << (c - 1)) + size - 1;
-            emit(size ? bucket : NONE, i | (negative ? NEGATIVE : 0));
+        append(entries, kinds, m, to, others_out + static_cast<uint64_t>(m) * blockIdx.y,
+               units_out + static_cast<uint64_t>(m) * blockIdx.y);
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0) to->scalars = source.scalars;
+}
+
+// -- digits --
+
+// How scalars become entries of lists: `windows` windows of c bits, of which every `sets`-th comes into one list (tables
+// of multiples; without them each window has a list of its own, sets = windows). Lists first .. first + count are made
+// now. Their bins are 2^low buckets each.
+struct Cut {
+    int c, windows, sets, first, count, low;
+
+    __device__ int log_bins() const { return c - 1 - low; }
+    __device__ int bins() const { return 1 << log_bins(); }
+    __device__ int copies() const { return (windows + sets - 1) / sets; }
+    __device__ int window(int list, int copy) const { return copy * sets + first + list; }  // or behind the last one
+};
+
+// A digit's bucket in its list, with the sign of the digit in the top bit; NONE for 0.
+__device__ uint32_t bucket_of(const uint64_t w[4], int window, const Cut& cut) {
+    // The window is the same for all threads: words are chosen, as registers have no addresses.
+    int at = cut.c * window, word = at >> 6;
+    uint64_t low = word < 2 ? (word == 0 ? w[0] : w[1]) : (word == 2 ? w[2] : w[3]);
+    uint64_t high = word < 2 ? (word == 0 ? w[1] : w[2]) : (word == 2 ? w[3] : 0);
+    int32_t digit = digit_of_words(low, high, at & 63, cut.c, window + 1 == cut.windows);
+    if (digit == 0) return NONE;
+    return digit < 0 ? static_cast<uint32_t>(-digit - 1) | NEGATIVE : static_cast<uint32_t>(digit - 1);
+}
+
+// The entry of a sum's busy scalar number i: the full ones come first, then the small ones.
+__device__ uint32_t busy_entry(const Classes& of, const uint32_t* others, uint32_t n, uint32_t i) {
+    return i < of.count[FULL] ? others[i] : others[n - 1 - (i - of.count[FULL])];
+}
+
+// How many of its busy scalars may have a digit other than 0 in a window.
+__device__ uint32_t busy_in(const Classes& of, const Cut& cut, int window) {
+    return of.count[FULL] + (window < small_windows(cut.c) ? of.count[SMALL] : 0);
+}
+
+// totals: entries in each bin of all lists of all sums, from zero. rows: for each block its place among those of a bin.
+// digits: buckets of all busy scalars, a plane of n for each window: those of one list lie together.
+KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t* others, uint32_t n, int c, int windows,
+                                         int sets, int first, int count, int low, uint32_t* totals, uint32_t* rows,
+                                         uint32_t* digits) {
+    __shared__ uint32_t seen[MOST_COUNTED];
+    __shared__ uint64_t bias[4];
+    const Cut cut{c, windows, sets, first, count, low};
+    const Classes of = classes[blockIdx.y];
+    const uint32_t counted = count << cut.log_bins();
+    if (threadIdx.x < 4) bias[threadIdx.x] = bias_word(threadIdx.x, c, windows);
+    for (uint32_t b = threadIdx.x; b < counted; b += THREADS) seen[b] = 0;
+    __syncthreads();
+    others += static_cast<uint64_t>(n) * blockIdx.y;
+    digits += static_cast<uint64_t>(n) * blockIdx.y * count * cut.copies();
+    const uint32_t items = busy_in(of, cut, first);  // no other window has more
+    for (uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE; tile < items; tile += gridDim.x * TILE) {
+        for (uint32_t k = 0; k < ITEMS; ++k) {
+            uint64_t at = tile + k * THREADS + threadIdx.x;
+            if (at >= items) break;
+            uint32_t i = static_cast<uint32_t>(at), entry = busy_entry(of, others, n, i);
+            Fr s = of.scalars[entry & ~NEGATIVE];
+            if (entry & NEGATIVE) s = opposite(s);
+            uint64_t w[4], carry = 0;
+            UNROLL for (int j = 0; j < 4; ++j) w[j] = adc(s.v[j], bias[j], carry);
+            uint32_t *plane = digits, *bins = seen;
+            for (int list = 0; list < count; ++list, bins += cut.bins()) {
+                for (int copy = 0; copy < cut.copies(); ++copy, plane += n) {
+                    int window = cut.window(list, copy);
+                    if (window >= windows || i >= busy_in(of, cut, window)) continue;
+                    uint32_t bucket = bucket_of(w, window, cut);
+                    plane[i] = bucket;
+                    if (bucket != NONE) atomicAdd(bins + ((bucket & ~NEGATIVE) >> low), 1u);
+                }
+            }
         }
     }
-}
-
-// counts[bucket] += entries; scalars CANONICAL. Blocks of a multiple of 32 threads.
-KERNEL count_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
-                     uint32_t units, uint32_t* counts) {
-    each_entry(scalars, n, c, windows, first, count, buckets, units,
-               [=](uint32_t bucket, uint32_t) { claim(counts, bucket); });
-}
-
-// cursors: where each bucket's entries begin; moved to where they end.
-KERNEL place_entries(const Fr* scalars, uint32_t n, int c, int windows, int first, int count, uint32_t buckets,
-                     uint32_t units, uint32_t* cursors, uint32_t* entries) {
-    each_entry(scalars, n, c, windows, first, count, buckets, units, [=](uint32_t bucket, uint32_t entry) {
-        uint32_t at = claim(cursors, bucket);
-        if (bucket != NONE) entries[at] = entry;
-    });
-}
-
-// Exclusive prefix sum of one value per thread of the block; the block's total in *total.
-__device__ uint32_t block_scan(uint32_t value, uint32_t* total) {
-    __shared__ uint32_t s[SCAN_THREADS];
-    int t = threadIdx.x;
-    s[t] = value;
     __syncthreads();
-    for (int d = 1; d < SCAN_THREADS; d *= 2) {
-        uint32_t other = t >= d ? s[t - d] : 0;
-        __syncthreads();
-        s[t] += other;
-        __syncthreads();
-    }
-    uint32_t before = s[t] - value;
-    *total = s[SCAN_THREADS - 1];
-    __syncthreads();
-    return before;
+    rows += (static_cast<uint64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * counted;
+    totals += static_cast<uint64_t>(blockIdx.y) * counted;
+    for (uint32_t b = threadIdx.x; b < counted; b += THREADS) rows[b] = seen[b] ? atomicAdd(totals + b, seen[b]) : 0;
 }
 
-// Exclusive prefix sums of counts[n] in three launches of SCAN_THREADS threads: sums of blocks of SCAN_BLOCK counts...
-KERNEL scan_blocks(const uint32_t* counts, uint32_t n, uint32_t* sums) {
-    uint32_t at = blockIdx.x * SCAN_BLOCK + threadIdx.x * SCAN_ITEMS, own = 0, total;
-    for (int k = 0; k < SCAN_ITEMS; ++k) own += at + k < n ? counts[at + k] : 0;
-    block_scan(own, &total);
-    if (threadIdx.x == 0) sums[blockIdx.x] = total;
-}
-// ... their own prefix sums in place, by one block ...
-KERNEL scan_sums(uint32_t* sums, uint32_t blocks) {
-    uint32_t before = 0, total;
-    for (uint32_t at = 0; at < blocks; at += SCAN_THREADS) {
-        uint32_t i = at + threadIdx.x, own = i < blocks ? sums[i] : 0;
-        uint32_t mine = block_scan(own, &total);
-        if (i < blocks) sums[i] = before + mine;
+// starts[n + 1]: where the entries of each bin begin; chunks[n + 1]: its first chunk (each has one at least). tail: where
+// the units of each of `batch` sums begin, behind all bins, and the end; only the end where their turn is not now.
+// One block.
+KERNEL __launch_bounds__(512) scan_bins(const uint32_t* totals, uint32_t n, const Classes* classes, uint32_t batch,
+                                        uint32_t* starts, uint32_t* chunks, uint32_t* tail) {
+    constexpr uint32_t EACH = 4;
+    __shared__ uint64_t sums[WARPS];
+    uint64_t before = 0;  // entries, and chunks in the upper half
+    for (uint32_t tile = 0; tile < n; tile += THREADS * EACH) {
+        uint32_t begin = tile + threadIdx.x * EACH;
+        uint64_t values[EACH], own = 0, total;
+        UNROLL for (uint32_t k = 0; k < EACH; ++k) {
+            uint32_t entries = begin + k < n ? totals[begin + k] : 0;
+            uint32_t parts = begin + k < n ? (entries <= CHUNK ? 1 : (entries - 1) / CHUNK + 1) : 0;
+            own += values[k] = entries | static_cast<uint64_t>(parts) << 32;
+        }
+        uint64_t mine = before + block_scan(own, sums, &total);
+        UNROLL for (uint32_t k = 0; k < EACH; ++k) {
+            if (begin + k < n) {
+                starts[begin + k] = static_cast<uint32_t>(mine);
+                chunks[begin + k] = static_cast<uint32_t>(mine >> 32);
+            }
+            mine += values[k];
+        }
         before += total;
     }
-}
-// ... and offsets[n + 1] (the last is the total), with a copy of the first n in cursors.
-KERNEL scan_apply(const uint32_t* counts, uint32_t n, const uint32_t* sums, uint32_t* offsets, uint32_t* cursors) {
-    uint32_t at = blockIdx.x * SCAN_BLOCK + threadIdx.x * SCAN_ITEMS, own = 0, total;
-    for (int k = 0; k < SCAN_ITEMS; ++k) own += at + k < n ? counts[at + k] : 0;
-    uint32_t sum = sums[blockIdx.x] + block_scan(own, &total);
-    for (int k = 0; k < SCAN_ITEMS && at + k < n; ++k) {
-        offsets[at + k] = cursors[at + k] = sum;
-        sum += counts[at + k];
-        if (at + k == n - 1) offsets[n] = sum;
+    if (threadIdx.x == 0) {
+        uint32_t end = starts[n] = static_cast<uint32_t>(before);
+        chunks[n] = static_cast<uint32_t>(before >> 32);
+        for (uint32_t j = 0; j < batch; ++j) {
+            tail[j] = end;
+            end += classes[j].count[UNIT];
+        }
+        tail[batch] = end;
     }
+}
+
+// entries and keys (the low bits of buckets), bin by bin, from digits. stride: between copies of the bases. As many blocks
+// as in count_bins for each list; blockIdx.y is the list, over all sums.
+KERNEL __launch_bounds__(512) fill_bins(const Classes* classes, const uint32_t* others, uint32_t n, const Rank* ranks, int c,
+                                        int windows, int sets, int first, int count, int low, uint32_t stride,
+                                        const uint32_t* digits, const uint32_t* starts, const uint32_t* rows,
+                                        uint32_t* entries, Key* keys) {
+    __shared__ uint32_t places[MOST_BINS];                      // of the next entry of a bin, among all
+    __shared__ uint32_t counts[MOST_BINS], shifts[MOST_BINS];   // of this tile: entries before a bin, and its places
+    __shared__ uint32_t sorted[TILE], sorted_buckets[TILE];
+    const Cut cut{c, windows, sets, first, count, low};
+    const uint32_t sum = blockIdx.y / count, list = blockIdx.y % count, n_bins = cut.bins();
+    const Classes of = classes[sum];
+    others += static_cast<uint64_t>(n) * sum;
+    digits += static_cast<uint64_t>(n) * blockIdx.y * cut.copies();
+    starts += static_cast<uint64_t>(blockIdx.y) << cut.log_bins();
+    rows += ((static_cast<uint64_t>(sum) * gridDim.x + blockIdx.x) * count + list) << cut.log_bins();
+    for (uint32_t b = threadIdx.x; b < n_bins; b += THREADS) places[b] = starts[b] + rows[b];
+    for (int copy = 0; copy < cut.copies() && cut.window(list, copy) < windows; ++copy, digits += n) {
+        const uint32_t items = busy_in(of, cut, cut.window(list, copy));
+        for (uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE; tile < items; tile += gridDim.x * TILE) {
+            uint32_t buckets[ITEMS], bases[ITEMS], ranked[ITEMS];
+            for (uint32_t b = threadIdx.x; b < n_bins; b += THREADS) counts[b] = 0;
+            UNROLL for (int k = 0; k < ITEMS; ++k) {
+                uint64_t i = tile + k * THREADS + threadIdx.x;
+                buckets[k] = i < items ? digits[i] : NONE;
+                if (buckets[k] == NONE) continue;
+                uint32_t entry = busy_entry(of, others, n, static_cast<uint32_t>(i));
+                bases[k] = (base_of(ranks, entry & ~NEGATIVE) + copy * stride) | (entry & NEGATIVE);
+            }
+            __syncthreads();
+            UNROLL for (int k = 0; k < ITEMS; ++k)
+                if (buckets[k] != NONE) ranked[k] = atomicAdd(counts + ((buckets[k] & ~NEGATIVE) >> low), 1u);
+            __syncthreads();
+            for (uint32_t b = threadIdx.x; b < n_bins; b += THREADS) {
+                shifts[b] = places[b];
+                places[b] += counts[b];
+            }
+            const uint32_t total = scan_shared(counts, n_bins);
+            __syncthreads();
+            UNROLL for (int k = 0; k < ITEMS; ++k) {
+                if (buckets[k] == NONE) continue;
+                uint32_t bucket = buckets[k] & ~NEGATIVE, place = counts[bucket >> low] + ranked[k];
+                sorted[place] = bases[k] ^ (buckets[k] & NEGATIVE);
+                sorted_buckets[place] = bucket;
+            }
+            __syncthreads();
+            for (uint32_t i = threadIdx.x; i < total; i += THREADS) {
+                uint32_t bucket = sorted_buckets[i], bin = bucket >> low, out = shifts[bin] + (i - counts[bin]);
+                entries[out] = sorted[i];
+                keys[out] = static_cast<Key>(bucket & ((1u << low) - 1));
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// -- buckets --
+
+// The bin that a chunk is of, and the entries of it. For all threads of the block alike.
+struct Chunk {
+    uint32_t bin, begin, end;
+    bool leads;  // first of its bin
+};
+__device__ Chunk chunk_of(uint32_t chunk, const uint32_t* starts, const uint32_t* chunks, uint32_t n_bins) {
+    uint32_t low = 0, high = n_bins;  // chunks[low] <= chunk < chunks[high]
+    while (high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+        if (chunks[mid] <= chunk) low = mid; else high = mid;
+    }
+    uint32_t number = chunk - chunks[low], begin = starts[low] + number * CHUNK, end = starts[low + 1];
+    return {low, begin, end - begin < CHUNK ? end : begin + CHUNK, number == 0};
+}
+
+// visit(key, place) for each entry of a chunk; ITEMS keys are on their way to a thread at once.
+template <class Visit>
+__device__ void each_key(const Key* keys, const Chunk& chunk, Visit visit) {
+    const uint32_t size = chunk.end - chunk.begin;
+    for (uint32_t tile = threadIdx.x; tile < size; tile += TILE) {
+        uint32_t found[ITEMS];
+        UNROLL for (int k = 0; k < ITEMS; ++k) {
+            uint32_t i = tile + k * THREADS;
+            found[k] = i < size ? keys[chunk.begin + i] : NONE;
+        }
+        UNROLL for (int k = 0; k < ITEMS; ++k)
+            if (found[k] != NONE) visit(found[k], chunk.begin + tile + k * THREADS);
+    }
+}
+
+// totals: entries of each bucket, from zero; rows: for each chunk its place among those of a bucket. One chunk per block,
+// as many blocks as there may be chunks.
+KERNEL __launch_bounds__(512) count_buckets(const Key* keys, const uint32_t* starts, const uint32_t* chunks,
+                                            uint32_t n_bins, int low, uint32_t* totals, uint32_t* rows) {
+    __shared__ uint32_t seen[MOST_BUCKETS];
+    if (blockIdx.x >= chunks[n_bins]) return;
+    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins);
+    for (uint32_t b = threadIdx.x; b < 1u << low; b += THREADS) seen[b] = 0;
+    __syncthreads();
+    each_key(keys, chunk, [&](uint32_t key, uint32_t) { atomicAdd(seen + key, 1u); });
+    __syncthreads();
+    totals += static_cast<uint64_t>(chunk.bin) << low;
+    rows += static_cast<uint64_t>(blockIdx.x) << low;
+    for (uint32_t b = threadIdx.x; b < 1u << low; b += THREADS) rows[b] = seen[b] ? atomicAdd(totals + b, seen[b]) : 0;
+}
+
+// out: entries bucket by bucket; offsets: where those of each begin. With the grid of count_buckets.
+KERNEL __launch_bounds__(512) fill_buckets(const uint32_t* entries, const Key* keys, const uint32_t* starts,
+                                           const uint32_t* chunks, uint32_t n_bins, int low, const uint32_t* totals,
+                                           const uint32_t* rows, uint32_t* offsets, uint32_t* out) {
+    __shared__ uint32_t places[MOST_BUCKETS];
+    if (blockIdx.x >= chunks[n_bins]) return;
+    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins);
+    totals += static_cast<uint64_t>(chunk.bin) << low;
+    offsets += static_cast<uint64_t>(chunk.bin) << low;
+    rows += static_cast<uint64_t>(blockIdx.x) << low;
+    for (uint32_t b = threadIdx.x; b < 1u << low; b += THREADS) places[b] = totals[b];
+    __syncthreads();
+    scan_shared(places, 1 << low);
+    __syncthreads();
+    for (uint32_t b = threadIdx.x; b < 1u << low; b += THREADS) {
+        uint32_t begin = starts[chunk.bin] + places[b];
+        if (chunk.leads) offsets[b] = begin;
+        places[b] = begin + rows[b];
+    }
+    __syncthreads();
+    each_key(keys, chunk, [&](uint32_t key, uint32_t at) { out[atomicAdd(places + key, 1u)] = entries[at]; });
+}
+
+// The units of each sum, behind all others; tail: scan_bins.
+KERNEL __launch_bounds__(512) place_units(const Classes* classes, const uint32_t* units, uint32_t n, const uint32_t* tail,
+                                          uint32_t* out) {
+    const uint32_t count = classes[blockIdx.y].count[UNIT], begin = tail[blockIdx.y];
+    units += static_cast<uint64_t>(n) * blockIdx.y;
+    for (uint64_t i = thread_index(); i < count; i += gridDim.x * THREADS) out[begin + i] = units[i];
 }
