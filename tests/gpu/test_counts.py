@@ -1,0 +1,156 @@
+"""The compiled kernels are what their design counts on: so many products, no spills, so many registers. No GPU needed.
+
+A product of n words costs n^2 wide products and as many for its reduction; each pair of a low and a high product has
+to be one instruction, which nothing but the compiled code can say. Slower code passes every other test.
+"""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cuzkd import errors
+from cuzkd.backend import nvrtc
+from gpu import cubin
+
+ARCHS = ("sm_80", "sm_90")
+WORDS = {("bn254", "fr"): 8, ("bn254", "fq"): 8, ("bls12_381", "fr"): 8, ("bls12_381", "fq"): 12}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    try:
+        return nvrtc.version()
+    except errors.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=ARCHS)
+def arch(request):
+    return request.param
+
+
+@pytest.fixture(params=list(nvrtc.CURVE_TYPES))
+def curve(request):
+    return request.param
+
+
+class Probe(nvrtc.Module):
+    path = Path(__file__).with_name("probe.cu")
+
+
+@cache
+def compiled(module, arch):
+    return cubin.kernels(nvrtc.compile_module(module, arch))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """wide: what the design says, and one more where the compiler computes an address so; the others at most.
+    imad: products of which the low half is enough. others: what runs on the other pipe, two for one wide product at no
+    cost of time.
+    """
+
+    wide: int
+    imad: int
+    others: int
+
+    def covers(self, kernel, base):
+        """Whether that is all that a kernel does beyond one that loads and stores alone."""
+        more = Counter(kernel.counts)
+        more.subtract(base.counts)
+        others = sum(more[kind] for kind in OTHER_PIPE)
+        found = kernel.wide - base.wide, more["imad"], others, kernel.local
+        assert 0 <= found[0] - self.wide <= 1 and found[1] <= self.imad and others <= self.others, (
+            found,
+            self,
+        )
+        assert kernel.local == 0
+        return True
+
+
+OTHER_PIPE = ("iadd3", "lop3", "sel", "shf", "isetp", "imnmx", "vimnmx", "p2r")
+
+
+def costs(curve, n):
+    """By operation, for a field of n words. KERNELS.md of the design counts 376 instructions for a product of 12."""
+    special = curve == "bls12_381" and n == 8  # Fr: two low words of the modulus cost additions instead
+    redc = n * n - 2 * n * special
+    return {
+        "add": Cost(0, 0, 3 * n),
+        "sub": Cost(0, 0, 3 * n),
+        "mul": Cost(n * n + redc, n + 2, 6 * n + 6 * n * special),
+        "sqr": Cost(n * (n + 1) // 2 + redc, n + 4, 11 * n + 4 * n * special),
+        "mul_add": Cost(2 * n * n + redc, n, 7 * n),
+        "mul_sub": Cost(2 * n * n + redc, n, 9 * n),
+        "fq2_mul": Cost(3 * n * n + 2 * redc, 2 * n + 8, 36 * n),
+        "fq2_sqr": Cost(2 * n * n + 2 * redc, 2 * n, 22 * n),
+    }
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "sqr"])
+@pytest.mark.parametrize("fld", ["fr", "fq"])
+def test_operations_of_a_field(arch, curve, fld, op):
+    found = compiled(Probe("probe", curve), arch)
+    assert costs(curve, WORDS[curve, fld])[op].covers(found[f"{fld}_{op}"], found[f"{fld}_none"])
+
+
+@pytest.mark.parametrize("op", ["mul_add", "mul_sub"])
+def test_two_products_and_one_reduction(arch, curve, op):
+    found = compiled(Probe("probe", curve), arch)
+    assert costs(curve, WORDS[curve, "fq"])[op].covers(found[f"fq_{op}"], found["fq_none"])
+
+
+@pytest.mark.parametrize("op", ["fq2_mul", "fq2_sqr"])
+def test_operations_of_the_extension(arch, curve, op):
+    """Calls by value: were the words to travel in memory, there would be loads and stores of local memory."""
+    found = compiled(Probe("probe", curve), arch)
+    assert costs(curve, WORDS[curve, "fq"])[op].covers(found[op], found["fq2_none"])
+
+
+def test_spills_would_be_seen(arch, curve):
+    kernel = compiled(Probe("probe", curve), arch)["spilling"]
+    assert kernel.registers <= 64 and kernel.local > 0 and kernel.frame_bytes > 0
+
+
+def test_instructions_are_those_of_the_disassembler(arch, tmp_path):
+    if shutil.which("nvdisasm") is None:
+        pytest.skip("no nvdisasm")
+    code = nvrtc.compile_module(Probe("probe", "bls12_381"), arch)
+    path = tmp_path / "probe.cubin"
+    path.write_bytes(code + bytes(1))  # CuPy hands out a cubin without its last byte
+    shown = subprocess.run(["nvdisasm", "-hex", str(path)], capture_output=True, text=True, check=True).stdout
+    line = re.compile(
+        r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?PT?\d* +)?(\S+)[^/]*; +/\* 0x([0-9a-f]{16}) \*/"
+        r"\s+/\* 0x([0-9a-f]{16}) \*/"
+    )
+    seen = Counter()
+    for mnemonic, low, high in line.findall(shown):
+        kind = cubin.kind((int(low, 16), int(high, 16)))
+        parts = mnemonic.split(".")
+        if kind == "imad.other":
+            assert parts[0] == "IMAD" and (len(parts) == 1 or parts[1] in ("MOV", "IADD", "SHL", "X")), (
+                mnemonic
+            )
+        elif not kind.startswith("0x"):
+            named = kind.upper().split(".")
+            assert parts[: len(named)] == named, mnemonic
+        seen[kind] += 1
+    assert seen == sum((kernel.counts for kernel in cubin.kernels(code).values()), Counter())
+
+
+# Kernels that live on products: by source, group and name the registers that leave room for the warps their design
+# counts on. They have no local memory at all.
+HOT = {}
+
+
+@pytest.mark.parametrize("source, group, kernel", HOT)
+def test_hot_kernels_stay_in_registers(arch, curve, source, group, kernel):
+    found = compiled(nvrtc.Module(source, curve, group=group), arch)[kernel]
+    assert found.local == 0
+    assert found.registers <= HOT[source, group, kernel][curve]
