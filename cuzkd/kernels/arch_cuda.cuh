@@ -10,6 +10,12 @@
 // for a square; tests/gpu/test_counts.py counts them in the compiled code.
 #pragma once
 
+// From how many words on products are made of products of half the words.
+#if !defined(CUZKD_KARATSUBA_WORDS)
+#define CUZKD_KARATSUBA_WORDS 64
+#endif
+constexpr int KARATSUBA_WORDS = CUZKD_KARATSUBA_WORDS;
+
 // The modulus and -1/p in 32-bit words. In constant memory: as literals, words of all ones or one would be turned into
 // negations and shifts, which breaks the pairs apart.
 template <class P>
@@ -122,6 +128,38 @@ struct Row {
         Row<2 * n - 1>::add(r + 1, r + 1, odd);
     }
 
+    // r = |x - y|; returns 0 or, where x < y, all ones.
+    DEVICE static uint32_t distance(uint32_t* r, const uint32_t* x, const uint32_t* y) {
+        uint32_t borrow = sub(r, x, y);
+        negate_where(r, borrow);
+        return borrow;
+    }
+    // r = -r mod 2^(32 n) where mask is all ones.
+    DEVICE static void negate_where(uint32_t* r, uint32_t mask) {
+        ptx::add_cc(r[0], r[0] ^ mask, mask & 1);
+        UNROLL for (int j = 1; j < n; ++j) ptx::addc_cc(r[j], r[j] ^ mask, 0);
+    }
+    // The same by three products of half the words: with x = x0 + B x1, y = y0 + B y1 (Karatsuba),
+    // x y = x0 y0 + B (x0 y0 + x1 y1 + (x0 - x1) (y1 - y0)) + B^2 x1 y1
+    DEVICE static void wide_mul_by_halves(uint32_t* r, const uint32_t* x, const uint32_t* y) {
+        constexpr int h = n / 2;
+        uint32_t d[h], e[h], inner[n + 1], cross[n + 1];
+        uint32_t mask = Row<h>::distance(d, x, x + h) ^ Row<h>::distance(e, y + h, y);
+        Row<h>::wide_mul(cross, d, e);
+        Row<h>::wide_mul(r, x, y);
+        Row<h>::wide_mul(r + n, x + h, y + h);
+        Row<n>::add(inner, r, r + n);
+        ptx::addc(inner[n], 0, 0);
+        // inner + cross, or inner - cross: that is inner + ~cross + 1, with a top word of all ones
+        uint32_t carry;
+        ptx::add_cc(carry, mask, mask & 1);
+        UNROLL for (int j = 0; j < n; ++j) ptx::addc_cc(inner[j], inner[j], cross[j] ^ mask);
+        ptx::addc_cc(inner[n], inner[n], mask);
+        Row<n + 1>::add(r + h, r + h, inner);
+        UNROLL for (int j = h + n + 1; j < 2 * n - 1; ++j) ptx::addc_cc(r[j], r[j], 0);
+        ptx::addc(r[2 * n - 1], r[2 * n - 1], 0);
+    }
+
     // Products of word i of x with those above it, into the rows of wide_sqr. Heights as there: a row's top words are new in
     // every other step, and hold a carry of the step before in its first word.
     template <int i>
@@ -172,6 +210,8 @@ struct Machine {
     static constexpr bool has_sum = P::BITS + 2 <= 32 * n;  // two products and a reduction, all at once: 3p in n words
     // p = 1 - 2^32 mod 2^64 (Fr of BLS12-381): the low words of the reduction are additions.
     static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
+    // Fewer wide products for more additions: whether that is faster, only measuring tells.
+    static constexpr bool by_halves = n >= KARATSUBA_WORDS;
     using R = Row<n>;
     struct Words {
         uint32_t w[n];
@@ -247,8 +287,24 @@ struct Machine {
         return even;
     }
 
+    DEVICE static void wide(uint32_t* t, const uint32_t* x, const uint32_t* y) {
+        if constexpr (by_halves) {
+            R::wide_mul_by_halves(t, x, y);
+        } else {
+            R::wide_mul(t, x, y);
+        }
+    }
+
     // Where these are calls, the words travel by value, in registers.
-    DEVICE_HOT static Words product(Words a, Words b) { return products<false>(a, b, a, b); }
+    DEVICE_HOT static Words product(Words a, Words b) {
+        if constexpr (by_halves) {
+            uint32_t t[2 * n];
+            wide(t, a.w, b.w);
+            return redc_words(t);
+        } else {
+            return products<false>(a, b, a, b);
+        }
+    }
     DEVICE_HOT static Words square(Words a) {
         uint32_t t[2 * n];
         R::wide_sqr(t, a.w);
@@ -296,7 +352,7 @@ struct Machine {
     }
     DEVICE static void wide_mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         uint32_t t[2 * n];
-        R::wide_mul(t, words(x).w, words(y).w);
+        wide(t, words(x).w, words(y).w);
         Row<2 * n>::unite(r, t);
     }
     // t - u mod p 2^(32 n), or as it is where it cannot be negative.

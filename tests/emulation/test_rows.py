@@ -71,16 +71,19 @@ def _flat(column):
     return [c for pair in column for c in pair] if isinstance(column[0], tuple) else list(column)
 
 
-@pytest.fixture(scope="module", params=list(CURVES))
+@pytest.fixture(scope="module", params=[(curve, words) for words in (64, 8) for curve in CURVES], ids=str)
 def rows(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / f"{request.param}.so"
+    """With products by halves, and without."""
+    curve, words = request.param
+    path = tmp_path_factory.mktemp("rows") / "rows.so"
     defines = [
-        f"-DCUZKD_CURVE={nvrtc.CURVE_TYPES[request.param]}",
+        f"-DCUZKD_CURVE={nvrtc.CURVE_TYPES[curve]}",
+        f"-DCUZKD_KARATSUBA_WORDS={words}",
         f'-DCUZKD_EMULATE_PTX="{HERE / "ptx.hpp"}"',
     ]
     flags = ["-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{nvrtc.KERNELS}"]
     subprocess.run(["g++", *flags, *defines, str(HERE / "rows.cpp"), "-o", str(path)], check=True)
-    return Rows(request.param, path)
+    return Rows(curve, path)
 
 
 @pytest.fixture(params=["fr", "fq"])

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from gpu import cubin
 
 from cuzkd import errors
 from cuzkd.backend import nvrtc
-from gpu import cubin
 
 ARCHS = ("sm_80", "sm_90")
 WORDS = {("bn254", "fr"): 8, ("bn254", "fq"): 8, ("bls12_381", "fr"): 8, ("bls12_381", "fq"): 12}
