@@ -77,7 +77,7 @@ class CudaBackend:
             return self._sums.setdefault((curve, lane.name), Sums(lane, curve))
 
     def combine(self, curve: str, group: str, plan: Plan, words: U64) -> U64:
-        """What Sums.run left of one sum, as one affine point: the sum of 2^(c v) window_v, plus the units.
+        """What Sums.run left of one sum, as one affine point: its points, each doubled as often as the plan says.
 
         words: plan.points affine points. Done on the host, whose processors double points far sooner.
         """
@@ -85,7 +85,7 @@ class CudaBackend:
         shape = (2, lq) if group == "g1" else (2, 2, lq)
         points = words.reshape(plan.points, *shape).copy()
         r = CURVES[curve].r
-        weights = [pow(2, plan.window_bits * v, r) for v in range(plan.windows)] + [1]
+        weights = [pow(2, times, r) for times in plan.doublings]
         scalars = limbs.from_ints(weights, limbs.FR_LIMBS)
         return self._host.msm(curve, group, points, scalars)
 

@@ -1,15 +1,14 @@
-"""Multi-scalar sums on the device: how the work is cut, and the order of its kernels.
+"""Multi-scalar sums on the device: how the work is cut, and the order of its steps.
 
 Problem: sum of scalar_i * base_i over up to 2^27 points, several sums over the same scalars (the witness), or
 several witnesses over the same bases (a batch), in bounded memory, without asking the device how many entries
 each step produced.
-Design: Pippenger's method with signed windows of c bits. The windows are taken in groups that fit a budget;
-for a group, cuda_lists.py lists the non-zero digits ordered by bucket, once, and every sum over those scalars
-walks the lists with its own bases (gpu/msm.cu). A batch has the windows of its witnesses side by side in each
-group: `windows` of them become batch * windows, and nothing after the listing knows the difference. Each
-window ends as one point, so a sum leaves `windows` points and one more for the scalars 1 and -1, which have no
-digits; the host combines these few (the sum of 2^(c v) times window v). Zero scalars cost nothing after the
-count, ones a single addition.
+Design: Pippenger's method with signed windows of c bits. The windows are taken in groups that fit a budget; for a
+group, cuda_lists.py lists the non-zero digits ordered by bucket, once, and every sum over those scalars walks
+the lists with its own bases (cuda_tree.py). A batch has the windows of its witnesses side by side in each group:
+`windows` of them become batch * windows, and nothing after the listing knows the difference. Each window ends as c
+points, and there is one more for the scalars 1 and -1, which have no digits; the host puts these together, each
+doubled so and so often (Plan.doublings). Zero scalars cost nothing after the count, ones a single addition.
 Buffers and grids follow from upper bounds, so nothing here waits for the device.
 """
 
@@ -18,86 +17,137 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
 from cuzkd import errors
-from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
-from cuzkd.backend.cuda_lists import Lister, Lists, Part
+from cuzkd.backend.cuda_lists import ENTRY_BYTES, Density, Lister, Lists, Part
+from cuzkd.backend.cuda_tree import Rounds, Tree, coordinate_bytes, count_rounds, rounds_for
 from cuzkd.curves.params import CURVES
 
-FAN = 8  # of the tree over heads: LOG_FAN in gpu/msm.cu
-GROUP_SHARE = 16  # lists and buckets of a group stay below this part of the device's memory,
+GROUP_SHARE = 16  # lists and points of a group stay below this part of the device's memory,
 GROUP_BYTES = 4 << 30  # and below this; one window may exceed both
-THREADS_PER_PROCESSOR = 2048  # accumulating threads: some waves of what a multiprocessor holds at once
-ENTRIES_PER_THREAD = 16  # at least, so that the sums which span threads stay few
-LOG_MERGE = 3  # items merged by one thread, as a logarithm: one after another, so few
-MAX_WINDOW_BITS = 20
+MIN_WINDOW_BITS, MAX_WINDOW_BITS = 4, 22
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
 MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
+# Times of the parts of a sum, in those of an addition of the tree: what a window's width depends on. To be measured.
+ENTRY_COST = 0.1  # of one entry's way into its list
+BUCKET_COST = 1.8  # of one bucket: two additions of its weighted sum, and one less in its list
+ROUND_COST = 100_000.0  # of a round, whatever there is to add: an inversion's time
 
 
-def coordinate_bytes(curve: str, group: str) -> int:
-    """Bytes of one coordinate of a point."""
-    return 8 * CURVES[curve].fq_limbs * (1 if group == "g1" else 2)
+@dataclass(frozen=True)
+class Table:
+    """Bases together with their multiples: copy k, n places behind the one before, is 2^(window_bits k sets) times
+    them, `sets` being a copies-th of the windows. All windows of a scalar then go to as many sets of buckets.
+    """
+
+    window_bits: int
+    copies: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How sums over `batch` times n scalars are cut. window_bits: c; group: windows of each at a time; threads: of
-    `accumulate`.
+    """How sums over `batch` times n scalars are cut. window_bits: c; group: sets of buckets of each at a time; rounds:
+    of the tree.
     """
 
     n: int
     batch: int
     window_bits: int
     windows: int
+    copies: int
     group: int
-    threads: int
+    rounds: int
+
+    def part(self, first: int, count: int) -> Part:
+        """Sets first .. first + count."""
+        return Part(self.n, self.batch, self.window_bits, self.windows, first, count, self.copies)
 
     @property
-    def buckets_per_window(self) -> int:
-        return 1 << (self.window_bits - 1)
+    def sets(self) -> int:
+        """Of buckets: one for each window where there is no table."""
+        return blocks(self.windows, self.copies)
 
     @property
     def points(self) -> int:
-        """That one sum leaves: its windows, lowest first, and the sum of the bases whose scalar is 1 or -1."""
-        return self.windows + 1
+        """That one sum leaves: the components of each set, and the sum of the bases whose scalar is 1 or -1."""
+        return self.sets * self.window_bits + 1
+
+    @property
+    def doublings(self) -> list[int]:
+        """How often each of these points is to be doubled (gpu/msm.cu: S, U_0, U_1, ...) before all are added up."""
+        of_set = [0, *range(self.window_bits - 1)]
+        return [self.window_bits * u + e for u in range(self.sets) for e in of_set] + [0]
+
+
+def window_cost(n: int, scalar_bits: int, c: int) -> float:
+    """Of a sum over n scalars by windows of c bits, in additions of the tree. See ENTRY_COST."""
+    windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
+    rounds = rounds_for(n >> (c - 1))
+    return windows * ((1 + ENTRY_COST) * n + BUCKET_COST * buckets) + ROUND_COST * rounds
+
+
+def table_cost(n: int, scalar_bits: int, c: int, copies: int) -> float:
+    """The same with a table."""
+    windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
+    sets = blocks(windows, copies)
+    rounds = rounds_for((n * windows) // (sets * buckets))
+    return (1 + ENTRY_COST) * n * windows + BUCKET_COST * buckets * sets + ROUND_COST * rounds
+
+
+def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
+    """Device memory that `group` sets of such a plan take: lists, points of the tree, buckets and their halves."""
+    lists = cut.batch * group
+    entries, buckets = lists * cut.copies * cut.n, lists << (cut.window_bits - 1)
+    return entries * (ENTRY_BYTES + point_bytes // 2) + buckets * (
+        7 * point_bytes // 2 + 4 * (cut.rounds + 4)
+    )
 
 
 @lru_cache(maxsize=64)
-def plan(n: int, batch: int, scalar_bits: int, processors: int, bucket_bytes: int, group_bytes: int) -> Plan:
-    """The cheapest window by a plain model: an addition per scalar and window, two full ones per bucket.
+def plan(
+    n: int, batch: int, scalar_bits: int, point_bytes: int, most_bytes: int, table: Table | None = None
+) -> Plan:
+    """The cheapest windows by window_cost, or those of the table, in groups that take most_bytes.
 
-    The full ones count double: there is little to run beside them. A group is one more pass over the scalars, so there
-    are as few as fit, of sizes as even as can be. InvalidInput when not even one window of each does.
+    A group is one more pass over the scalars, so there are as few as fit, of sizes as even as can be; a single set may
+    take more. InvalidInput when not even one of each does fit 32-bit numbers.
     """
-
-    def windows(c: int) -> int:
-        return -(-scalar_bits // c)
-
-    if n > MAX_SCALARS or n * batch > MAX_ENTRIES:
+    named = n * (table.copies if table else 1)  # by entries
+    if named > MAX_SCALARS or named * batch > MAX_ENTRIES:
         raise errors.InvalidInput(
-            f"{batch} sums over {n} scalars: a sum takes up to {MAX_SCALARS}, a batch {MAX_ENTRIES} in all"
+            f"{batch} sums over {n} scalars{f' by {table.copies} copies' if table else ''}: a sum takes up to "
+            f"{MAX_SCALARS}, a batch {MAX_ENTRIES} in all"
         )
-    c = min(range(4, MAX_WINDOW_BITS + 1), key=lambda c: windows(c) * (n + 4 * (1 << (c - 1))))
-    per_window = batch * (4 * n + (bucket_bytes << (c - 1)))
-    most = max(1, min(windows(c), group_bytes // per_window, MAX_ENTRIES // (batch * n)))
-    group = blocks(windows(c), blocks(windows(c), most))
-    threads = min(blocks(n * batch * group, ENTRIES_PER_THREAD), processors * THREADS_PER_PROCESSOR)
-    return Plan(n, batch, c, windows(c), group, 128 * blocks(threads, 128))
+    if table is None:
+        widths = range(MIN_WINDOW_BITS, MAX_WINDOW_BITS + 1)
+        c, copies = min(widths, key=lambda c: window_cost(n, scalar_bits, c)), 1
+    else:
+        c, copies = table.window_bits, table.copies
+    windows = blocks(scalar_bits, c)
+    mean = (n * copies) >> (c - 1)
+    cut = Plan(n, batch, c, windows, copies, 1, rounds_for(mean))
+    per_set = group_bytes(cut, 1, point_bytes)
+    most = max(1, min(cut.sets, most_bytes // per_set, MAX_ENTRIES // max(1, batch * n * copies)))
+    return Plan(n, batch, c, windows, copies, blocks(cut.sets, blocks(cut.sets, most)), cut.rounds)
 
 
 @dataclass(frozen=True)
 class Query:
-    """One sum: scalar i goes with bases[i - skip]; the first `skip` scalars count for nothing."""
+    """One sum: scalar i goes with bases[i - skip]; the first `skip` scalars count for nothing.
+
+    density: the bases are those of some scalars alone (then skip is 0). table: `bases` is one, of as many bases in each
+    copy as there are scalars or, with a density, bases.
+    """
 
     phase: str
     group: str
     bases: Buffer
     skip: int = 0
+    density: Density | None = None
+    table: Table | None = None
 
 
 class Sums:
@@ -108,6 +158,7 @@ class Sums:
         self._curve = curve
         self._bits = CURVES[curve].r.bit_length()
         self._lister = Lister(lane, curve)
+        self._trees = {group: Tree(lane, curve, group) for group in ("g1", "g2")}
         self.group_bytes = min(GROUP_BYTES, lane.device.total_bytes // GROUP_SHARE)
 
     def run(
@@ -130,87 +181,50 @@ class Sums:
         mark: Callable[[str], None],
         deliver: Callable[[Query, Plan, Buffer], None],
     ) -> Iterator[None]:
-        """The same, of a query the windows of one group at a time: the next are enqueued when they are asked for.
+        """The same, of a query the sets of one group at a time: the next are enqueued when they are asked for.
 
         mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
         a query has been: affine points, plan.points of each sum, in the order of `scalars`.
         """
-        widest = max(4 * coordinate_bytes(self._curve, q.group) for q in queries)
-        processors = self._lane.device.processors
-        cut = plan(n, len(scalars), self._bits, processors, widest, self.group_bytes)
-        sizes = [2 * coordinate_bytes(self._curve, q.group) for q in queries]
-        results = [self._lane.scratch(cut.batch * cut.points * size) for size in sizes]
-        classes = self._lister.classify(scalars, n)
-        for first in range(0, cut.windows, cut.group):
-            count = min(cut.group, cut.windows - first)
-            part = Part(n, cut.batch, cut.window_bits, cut.windows, first, count)
-            lists = self._lister.lists(classes, part)
-            mark("prep_msm")
-            for query, result in zip(queries, results, strict=True):
-                self._sum(query, cut, part, lists, result)
-                mark(query.phase)
-                if first + part.count == cut.windows:
-                    deliver(query, cut, result)
-                yield
-            del lists  # the next group's take its place
+        everything = self._lister.classify(scalars, n)
+        for alike in _alike(queries):
+            density, table = alike[0].density, alike[0].table
+            classes = self._lister.filtered(everything, density) if density else everything
+            point = max(2 * coordinate_bytes(self._curve, query.group) for query in alike)
+            cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table)
+            results = [
+                self._lane.scratch(cut.batch * cut.points * 2 * coordinate_bytes(self._curve, query.group))
+                for query in alike
+            ]
+            for first in range(0, cut.sets, cut.group):
+                part = cut.part(first, min(cut.group, cut.sets - first))
+                lists = self._lister.lists(classes, part)
+                rounds = count_rounds(
+                    self._lane, self._curve, lists, part.n_buckets, part.most_entries, cut.rounds
+                )
+                mark("prep_msm")
+                for query, result in zip(alike, results, strict=True):
+                    self._sum(query, cut, part, lists, rounds, result)
+                    mark(query.phase)
+                    if first + part.count == cut.sets:
+                        deliver(query, cut, result)
+                    yield
+                del lists, rounds  # the next group's take their place
 
-    def _sum(self, query: Query, cut: Plan, part: Part, lists: Lists, result: Buffer) -> None:
-        lane, module = self._lane, nvrtc.Module("msm", self._curve, group=query.group)
-        size = 4 * coordinate_bytes(self._curve, query.group)
-        buckets = lane.zeros(size * part.n_buckets)
-        self._fill(module, size, query, part, lists, cut.threads, buckets)
-        plain, weighted = self._merge(module, size, part, buckets)
-        units = np.uint64(buckets.address + size * (part.n_buckets - part.units)) if part.units else None
-        shape = (np.uint32(part.batch), np.uint32(part.count), np.uint32(part.first), np.uint32(part.windows))
-        grid = blocks(part.lists + part.units, 32)
-        lane.launch(module, "window_sums", grid, 32, plain, weighted, units, *shape, result)
+    def _sum(self, query: Query, cut: Plan, part: Part, lists: Lists, rounds: Rounds, result: Buffer) -> None:
+        """Enqueue what a query leaves of a part."""
+        tree, log_buckets = self._trees[query.group], cut.window_bits - 1
+        buckets = tree.list_sums(query.bases, query.skip, lists, rounds)
+        halved, components = tree.halve(buckets, part.lists, log_buckets)
+        point = 2 * coordinate_bytes(self._curve, query.group)
+        units = np.uint64(buckets.address + point * (part.n_buckets - part.units)) if part.units else None
+        where = (part.batch, part.count, part.first, cut.sets)
+        tree.component_sums(halved, components, log_buckets + 1 - components, where, units, result)
 
-    def _fill(
-        self,
-        module: nvrtc.Module,
-        size: int,
-        query: Query,
-        part: Part,
-        lists: Lists,
-        threads: int,
-        buckets: Buffer,
-    ) -> None:
-        """Sum the entries of each bucket."""
-        lane = self._lane
-        levels = [threads]
-        while levels[-1] >= FAN:
-            levels.append(levels[-1] // FAN)
-        nodes, keys = lane.scratch(size * sum(levels)), lane.scratch(4 * sum(levels))
-        tails = lane.scratch(size * threads)
-        n_buckets, wide = np.uint32(part.n_buckets), np.uint32(threads)
-        lane.launch(
-            module, "accumulate", blocks(threads, 128), 128,
-            query.bases, lists.entries, lists.offsets, n_buckets, np.uint32(query.skip), wide,
-            buckets, nodes, keys, tails,
-        )  # fmt: skip
-        at = 0
-        for below, level in pairwise(levels):
-            places = (nodes.address + size * at, keys.address + 4 * at)
-            at += below
-            outs = (nodes.address + size * at, keys.address + 4 * at)
-            source, out = map(np.uint64, places), map(np.uint64, outs)
-            lane.launch(module, "gather_heads", blocks(level, 64), 64, *source, np.uint32(level), *out)
-        grid = blocks(part.n_buckets, 64)
-        lane.launch(module, "join", grid, 64, lists.offsets, n_buckets, wide, nodes, tails, buckets)
 
-    def _merge(self, module: nvrtc.Module, size: int, part: Part, buckets: Buffer) -> tuple[Buffer, Buffer]:
-        """Per window the sum of its buckets, and that of b * bucket_b (b from 0)."""
-        lane, left, weight = self._lane, part.window_bits - 1, 0
-        steps = blocks(left, LOG_MERGE)
-        plain, weighted = buckets, None
-        for step in range(steps):
-            log_fan = left // (steps - step)
-            left -= log_fan
-            n_out = part.lists << left
-            outs = lane.scratch(size * n_out), lane.scratch(size * n_out)
-            shape = (np.uint32(n_out), log_fan, weight)
-            lane.launch(module, "merge", blocks(n_out, 64), 64, plain, weighted, *shape, *outs)
-            plain, weighted = outs
-            weight += log_fan
-        assert weighted is not None  # window_bits >= 4
-        return plain, weighted
+def _alike(queries: Sequence[Query]) -> list[list[Query]]:
+    """Those that walk the same lists together, in the order in which they come."""
+    found: dict[tuple[int, Table | None], list[Query]] = {}
+    for query in queries:
+        found.setdefault((id(query.density), query.table), []).append(query)
+    return list(found.values())

@@ -69,8 +69,8 @@ class Module:
 
 def proving_modules(curve: str) -> list[Module]:
     """What a proof on this curve runs."""
-    plain = [Module(source, curve) for source in ("ntt", "digits")]
-    return plain + [Module("msm", curve, group=group) for group in GROUP_TYPES]
+    plain = [Module(source, curve) for source in ("ntt", "digits", "rounds")]
+    return plain + [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
 
 
 def law_modules(curve: str) -> list[Module]:

@@ -5,35 +5,52 @@ import pytest
 from cuzkd import errors
 
 pytest.importorskip("cupy")
-from cuzkd.backend.cuda_msm import MAX_ENTRIES, MAX_SCALARS, plan
+from cuzkd.backend.cuda_msm import MAX_ENTRIES, MAX_SCALARS, Table, group_bytes, plan, window_cost
 
 GIB = 1 << 30
-G1, G2 = 4 * 48, 4 * 96  # bytes of a bucket on BLS12-381
+G1, G2 = 2 * 48, 2 * 96  # bytes of a point on BLS12-381
+TABLES = [None, Table(20, 13), Table(22, 3)]
 
 
+@pytest.mark.parametrize("table", TABLES, ids=str)
 @pytest.mark.parametrize("batch", [1, 2, 3, 10, 31])
 @pytest.mark.parametrize("n", [1, 2, 1000, 1 << 20, 130_278_869, 1 << 27])
-@pytest.mark.parametrize("group_bytes", [1, GIB, 4 * GIB, 1 << 50])
-def test_groups_fit(n, batch, group_bytes):
-    cut = plan(n, batch, 255, 132, G2, group_bytes)
-    assert n * batch * cut.group <= MAX_ENTRIES
-    size = batch * cut.group * (4 * n + G2 * cut.buckets_per_window)
-    assert cut.group == 1 or size <= group_bytes
+@pytest.mark.parametrize("most", [1, GIB, 4 * GIB, 1 << 50])
+def test_groups_fit(n, batch, most, table):
+    if table and (n * table.copies > MAX_SCALARS or n * batch * table.copies > MAX_ENTRIES):
+        with pytest.raises(errors.InvalidInput, match=f"{batch} sums over {n} scalars"):
+            plan(n, batch, 255, G2, most, table)
+        return
+    cut = plan(n, batch, 255, G2, most, table)
+    part = cut.part(0, cut.group)
+    assert part.most_entries <= MAX_ENTRIES and part.n_buckets < MAX_ENTRIES
+    assert cut.group == 1 or group_bytes(cut, cut.group, G2) <= most
     assert cut.windows * cut.window_bits >= 255 > (cut.windows - 1) * cut.window_bits
-    groups = -(-cut.windows // cut.group)
-    assert cut.group * groups - cut.windows < groups, "one group less would do, or they are uneven"
-    assert cut.threads % 128 == 0 and cut.threads <= 132 * 2048
-    assert batch * (cut.group * cut.buckets_per_window + 1) < MAX_ENTRIES
+    assert cut.sets * cut.copies >= cut.windows > (cut.sets - 1) * cut.copies and cut.sets == part.sets
+    groups = -(-cut.sets // cut.group)
+    assert cut.group * groups - cut.sets < groups, "one group less would do, or they are uneven"
+    assert len(cut.doublings) == cut.points and max(cut.doublings) < 255 + cut.window_bits
 
 
-def test_a_batch_takes_as_much_as_the_sums_in_it(monkeypatch):
-    alone, three = (plan(1 << 27, batch, 255, 132, G1, 4 * GIB) for batch in (1, 3))
+def test_a_batch_takes_as_much_as_the_sums_in_it():
+    alone, three = (plan(1 << 24, batch, 255, G1, 4 * GIB) for batch in (1, 3))
     assert alone.window_bits == three.window_bits
-    assert (alone.group, three.group) == (5, 2)
+    assert alone.group > three.group
+
+
+def test_wider_windows_for_more_points():
+    widths = [plan(1 << log, 1, 255, G1, GIB).window_bits for log in range(0, 28)]
+    assert widths == sorted(widths) and widths[10] <= 11 and widths[20] in (15, 16, 17) and widths[27] >= 20
+
+
+def test_no_width_is_cheaper():
+    for n in (1000, 1 << 20, 1 << 26):
+        cut = plan(n, 1, 254, G1, GIB)
+        assert window_cost(n, 254, cut.window_bits) == min(window_cost(n, 254, c) for c in range(4, 23))
 
 
 def test_what_no_plan_can_do():
     for n, batch in ((MAX_SCALARS + 1, 1), (1 << 27, 32), (MAX_SCALARS, 3)):
         with pytest.raises(errors.InvalidInput, match=f"{batch} sums over {n} scalars"):
-            plan(n, batch, 255, 132, G1, GIB)
-    assert plan(MAX_SCALARS, 2, 255, 132, G1, GIB).group == 1
+            plan(n, batch, 255, G1, GIB)
+    assert plan(MAX_SCALARS, 2, 255, G1, GIB).group == 1

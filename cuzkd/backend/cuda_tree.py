@@ -1,0 +1,165 @@
+"""The pair tree on the device: sums of the points in each of many lists, and of buckets by weight.
+
+Problem: nearly all of a multi-scalar sum is additions of points, and an addition is cheapest between affine points that
+share an inversion with a few hundred others; but lists have any length, which the host does not know.
+Design: gpu/rounds.cu counts, for all rounds at once, what each list has to add in each; gpu/tree.cu does a round at a
+time, its pairs shared out evenly among as many blocks as the device holds. The host chooses the number of rounds from
+the length that lists have in the mean, so that nearly all of them end as one point; gpu/msm.cu adds up the few that
+remain. The weighted sum of a window's buckets is a few sums without weights, of which the first halvings are rounds of
+the same tree.
+Life of the data: lists and bases -> `points`, halved in place -> a sum of each list, affine -> components of each
+window, affine, which the host puts together. Scratch is of the lane; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuzkd.backend import nvrtc
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_lists import Lists
+from cuzkd.curves.params import CURVES
+
+THREADS = 128  # of gpu/tree.cu
+# By the degree of the field of coordinates:
+BLOCKS = {1: 4, 2: 2}  # of its kernels on a multiprocessor: RESIDENT there
+PAIRS_PER_THREAD = {1: 8, 2: 4}  # at most, to one inversion of a warp
+SCAN_BLOCK, SCAN_THREADS = 4096, 512  # of gpu/rounds.cu
+SUM_THREADS = 64  # of gpu/msm.cu
+PIECE = 256  # points of a long list that one block adds
+SUMS_PER_PROCESSOR = 8  # blocks of SUM_THREADS
+SPARE_ROUNDS = 2  # beyond those that a list of mean length takes: random lists are then hardly ever long
+LOG_LEFT = 8  # bits of a bucket's number that are left to blocks, the others are halved
+
+
+def degree(group: str) -> int:
+    """Of the field of a group's coordinates."""
+    return 1 if group == "g1" else 2
+
+
+def coordinate_bytes(curve: str, group: str) -> int:
+    """Bytes of one coordinate of a point."""
+    return 8 * CURVES[curve].fq_limbs * degree(group)
+
+
+def rounds_for(mean: int) -> int:
+    """Rounds for lists of so many entries in the mean."""
+    return max(1, (max(mean, 1) - 1).bit_length() + SPARE_ROUNDS)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """begins: for each of `rounds` rounds, and then for long lists, where each list's items begin; uint32[n_lists + 1]
+    each. entries: at most so many.
+    """
+
+    rounds: int
+    n_lists: int
+    entries: int
+    begins: Buffer
+
+    def row(self, index: int) -> np.uint64:
+        return np.uint64(self.begins.address + 4 * index * (self.n_lists + 1))
+
+    def items(self, index: int) -> int:
+        """Of a round, at most."""
+        if index == 0:
+            return (self.entries + min(self.entries, self.n_lists)) // 2
+        return self.entries >> (index + 1)
+
+    @property
+    def pieces(self) -> int:
+        """Of long lists, at most: each has more than 2^rounds entries."""
+        return (self.entries >> self.rounds) + 1
+
+
+def count_rounds(lane: Lane, curve: str, lists: Lists, n_lists: int, entries: int, rounds: int) -> Rounds:
+    """Enqueue the count of what lists have to add in each round. entries: at most so many."""
+    module, grid = nvrtc.Module("rounds", curve), (blocks(n_lists, SCAN_BLOCK), rounds + 1)
+    made = Rounds(rounds, n_lists, entries, lane.scratch(4 * (rounds + 1) * (n_lists + 1)))
+    sums = lane.scratch(4 * grid[0] * grid[1])
+    shape = (lists.offsets, np.uint32(n_lists), np.uint32(rounds), np.uint32(PIECE), sums)
+    lane.launch(module, "count_items", grid, SCAN_THREADS, *shape)
+    lane.launch(module, "place_items", grid, SCAN_THREADS, *shape, made.begins)
+    return made
+
+
+class Tree:
+    """The pair tree of one curve and group on one lane."""
+
+    def __init__(self, lane: Lane, curve: str, group: str) -> None:
+        self._lane = lane
+        self._tree = nvrtc.Module("tree", curve, group=group)
+        self._msm = nvrtc.Module("msm", curve, group=group)
+        self._coordinate = coordinate_bytes(curve, group)
+        self._most = PAIRS_PER_THREAD[degree(group)]
+        self._blocks = lane.device.processors * BLOCKS[degree(group)]
+
+    def list_sums(self, bases: Buffer, skip: int, lists: Lists, rounds: Rounds) -> Buffer:
+        """Enqueue the sum of each list; affine points, infinity for an empty one. Entry i stands for bases[i - skip],
+        and below `skip` for nothing.
+        """
+        lane, point = self._lane, 2 * self._coordinate
+        points, sums = lane.scratch(point * rounds.items(0)), lane.zeros(point * rounds.n_lists)
+        scratch = self._scratch(rounds.items(0))
+        n_lists, most = np.uint32(rounds.n_lists), np.uint32(self._most)
+        for index in range(rounds.rounds):
+            lane.launch(
+                self._tree, "add_round", self._grid(rounds.items(index)), THREADS,
+                bases, np.uint32(skip), lists.entries, lists.offsets, rounds.row(index), rounds.row(0), n_lists,
+                np.uint32(index), most, scratch, points, sums,
+            )  # fmt: skip
+        self._long(lists, rounds, points, sums)
+        return sums
+
+    def _long(self, lists: Lists, rounds: Rounds, points: Buffer, sums: Buffer) -> None:
+        lane, pieces = self._lane, rounds.row(rounds.rounds)
+        partials = lane.scratch(4 * self._coordinate * rounds.pieces)
+        grid = min(rounds.pieces, SUMS_PER_PROCESSOR * lane.device.processors)
+        n_lists = np.uint32(rounds.n_lists)
+        lane.launch(
+            self._msm, "add_long", grid, SUM_THREADS,
+            lists.offsets, pieces, rounds.row(0), n_lists, np.uint32(rounds.rounds), np.uint32(PIECE),
+            points, partials, sums,
+        )  # fmt: skip
+        lane.launch(self._msm, "join_long", grid, SUM_THREADS, pieces, n_lists, partials, sums)
+
+    def halve(self, buckets: Buffer, windows: int, log_buckets: int) -> tuple[Buffer, int]:
+        """Halve the buckets of each window until 2^LOG_LEFT are left: [components, windows, left] points, and how
+        many components there are.
+        """
+        lane, components, at = self._lane, 1, buckets
+        for log in range(log_buckets, LOG_LEFT, -1):
+            pairs = windows << (log - 1)
+            out = lane.scratch(2 * self._coordinate * (components + 1) * pairs)
+            items = components * pairs
+            shape = (np.uint32(components), np.uint32(pairs), np.uint32(self._most))
+            lane.launch(
+                self._tree, "halve", self._grid(items), THREADS, at, *shape, self._scratch(items), out
+            )
+            at, components = out, components + 1
+        return at, components
+
+    def component_sums(
+        self,
+        halved: Buffer,
+        components: int,
+        log_left: int,
+        part: tuple[int, int, int, int],
+        units: np.uint64 | None,
+        out: Buffer,
+    ) -> None:
+        """Enqueue the sums of gpu/msm.cu. part: sums, windows of each, the first of these, and windows in all."""
+        batch, count, first, windows = part
+        grid = (components + log_left + (units is not None), batch * count)
+        shape = map(np.uint32, (components, log_left, count, first, windows))
+        self._lane.launch(self._msm, "component_sums", grid, SUM_THREADS, halved, *shape, units, out)
+
+    def _grid(self, items: int) -> int:
+        return min(blocks(items, THREADS), self._blocks)
+
+    def _scratch(self, items: int) -> Buffer:
+        """For the products of the pairs of a thread, of as many blocks as there are for so many items."""
+        return self._lane.scratch(self._grid(items) * THREADS * self._most * self._coordinate)

@@ -1,0 +1,67 @@
+// gpu/rounds.cu - how many additions each list takes in each round of the pair tree (tree.cu), and where they begin.
+//
+// A list of L points: round 0 adds its neighbours, and a last one without a neighbour is copied: (L + 1) / 2 items. Each
+// later round adds neighbours among what is left, in place, and lets a last one be. After `rounds` rounds a list that
+// still has several points is long: its points are cut into pieces (msm.cu).
+// Row r of `begins`, n_lists + 1 wide, holds the prefix sums of the lists' items in round r; row `rounds` those of pieces.
+#include "lists.cuh"
+#include "module.cuh"
+
+constexpr int SCAN_THREADS = 512, SCAN_ITEMS = 8, SCAN_BLOCK = SCAN_THREADS * SCAN_ITEMS;
+
+__device__ uint32_t items_of(uint32_t length, uint32_t row, uint32_t rounds, uint32_t piece) {
+    if (row == 0) return halved(length, 1);
+    if (row < rounds) return halved(length, row) / 2;
+    uint32_t left = halved(length, rounds);
+    return left > 1 ? (left - 1) / piece + 1 : 0;
+}
+
+// The block's sum of one value per thread, and in `before` the sum of those of lower threads.
+__device__ uint32_t block_scan(uint32_t value, uint32_t* before) {
+    __shared__ uint32_t s[SCAN_THREADS];
+    int t = threadIdx.x;
+    s[t] = value;
+    __syncthreads();
+    for (int d = 1; d < SCAN_THREADS; d *= 2) {
+        uint32_t other = t >= d ? s[t - d] : 0;
+        __syncthreads();
+        s[t] += other;
+        __syncthreads();
+    }
+    *before = s[t] - value;
+    uint32_t total = s[SCAN_THREADS - 1];
+    __syncthreads();
+    return total;
+}
+
+__device__ uint32_t own_items(const uint32_t* offsets, uint32_t n_lists, uint32_t at, uint32_t rounds, uint32_t piece) {
+    uint32_t sum = 0;
+    for (int k = 0; k < SCAN_ITEMS && at + k < n_lists; ++k)
+        sum += items_of(offsets[at + k + 1] - offsets[at + k], blockIdx.y, rounds, piece);
+    return sum;
+}
+
+// sums[row][block]: items of each SCAN_BLOCK lists. offsets: those of the lists. Grid: (blocks, rounds + 1).
+KERNEL __launch_bounds__(512) count_items(const uint32_t* offsets, uint32_t n_lists, uint32_t rounds, uint32_t piece,
+                                          uint32_t* sums) {
+    uint32_t at = blockIdx.x * SCAN_BLOCK + threadIdx.x * SCAN_ITEMS, before;
+    uint32_t total = block_scan(own_items(offsets, n_lists, at, rounds, piece), &before);
+    if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
+}
+
+// The prefix sums themselves; the same grid.
+KERNEL __launch_bounds__(512) place_items(const uint32_t* offsets, uint32_t n_lists, uint32_t rounds, uint32_t piece,
+                                          const uint32_t* sums, uint32_t* begins) {
+    uint32_t lower = 0, before;
+    for (uint32_t b = threadIdx.x; b < blockIdx.x; b += SCAN_THREADS) lower += sums[blockIdx.y * gridDim.x + b];
+    uint32_t sum = block_scan(lower, &before);
+    uint32_t at = blockIdx.x * SCAN_BLOCK + threadIdx.x * SCAN_ITEMS;
+    block_scan(own_items(offsets, n_lists, at, rounds, piece), &before);
+    uint32_t* row = begins + static_cast<uint64_t>(blockIdx.y) * (n_lists + 1);
+    sum += before;
+    for (int k = 0; k < SCAN_ITEMS && at + k < n_lists; ++k) {
+        row[at + k] = sum;
+        sum += items_of(offsets[at + k + 1] - offsets[at + k], blockIdx.y, rounds, piece);
+        if (at + k == n_lists - 1) row[n_lists] = sum;
+    }
+}
