@@ -128,7 +128,7 @@ class CudaBackend:
         """Compile what a proof with such a key runs and make its domain's tables, so that no proof waits for them."""
         self.warm_up(key.curve)
         with self.gpu.guard():
-            self.transforms(key.curve, key.root_family).prepare(key.log_domain, key.reduction)
+            self.transforms(key.curve, key.root_family).prepare(key.log_domain)
 
     def load_key(self, key: KeyArrays) -> CudaKey:
         """Prepared, too. InvalidKey when its shapes disagree, Exhausted when the device has too little memory left."""

@@ -69,7 +69,7 @@ class Module:
 
 def proving_modules(curve: str) -> list[Module]:
     """What a proof on this curve runs."""
-    plain = [Module(source, curve) for source in ("ntt", "digits", "rounds")]
+    plain = [Module(source, curve) for source in ("ntt", "quotient", "digits", "rounds")]
     return plain + [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
 
 

@@ -153,13 +153,13 @@ class OnDevice:
         vector = self._put(elements(CURVES[curve].r, n))
         log_n = n.bit_length() - 1
         transforms = self._transforms(curve, log_n)
-        return self._timed(lambda: transforms._network("ntt_down", vector.address, log_n, 1))
+        return self._timed(lambda: transforms.down(vector.address, log_n))
 
     def quotient(self, curve: str, n: int, reduction: str) -> Trial:
         a = elements(CURVES[curve].r, n)
         vectors = self._put(np.stack([a, a, a]))
         log_n = n.bit_length() - 1
-        transforms = self._transforms(curve, log_n, reduction)
+        transforms = self._transforms(curve, log_n)
         return self._timed(lambda: transforms.quotient(vectors.address, log_n, reduction))
 
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
@@ -213,10 +213,10 @@ class OnDevice:
         with self._gpu.guard():
             return self._lane.scratch(nbytes)
 
-    def _transforms(self, curve: str, log_n: int, reduction: str = "circom") -> Any:
+    def _transforms(self, curve: str, log_n: int) -> Any:
         transforms = self._backend.transforms(curve, ROOT_FAMILY)
         with self._gpu.guard():
-            transforms.prepare(log_n, reduction)
+            transforms.prepare(log_n)
         return transforms
 
     def _multiples(self, curve: str, group: str) -> Any:

@@ -24,7 +24,7 @@ ARCH = (9, 0)  # that the device says it has; no kernel looks
 # -O1 takes the least time in all. A longjmp that is checked refuses to leave a stack for another.
 FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE")
 HEADER = Path(__file__).with_name("cuda.hpp")
-KERNEL = re.compile(r'^(?:KERNEL|extern "C" __global__ void)\s+(?:__launch_bounds__\(\d+\)\s+)?(\w+)\(', re.M)
+KERNEL = re.compile(r'^(?:KERNEL|extern "C" __global__ void)\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(', re.M)
 
 
 @cache

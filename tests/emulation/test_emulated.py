@@ -39,6 +39,17 @@ SMALL = (
     "tests/gpu/test_proving.py::test_sums_equal_the_processors",
     "tests/gpu/test_proving.py::test_vectors_are_free_once_they_have_landed",
     "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",
+    *(
+        f"tests/gpu/test_transforms.py::test_quotients[{case}]"
+        for case in (
+            "bn254-12-bellman-as ever",
+            "bls12_381-9-circom-fused",
+            "bls12_381-11-bellman-short passes",
+            "bn254-11-circom-largest tiles",
+            "bn254-12-circom-windows",
+            "bls12_381-11-bellman-windows, fused",
+        )
+    ),
     "tests/gpu/test_files.py",
     "tests/gpu/test_sets.py",
     "tests/emulation/narrow_setup.py",

@@ -1,0 +1,102 @@
+// octet.cuh - three layers at once of the networks of ntt.cuh, on eight values in registers, both ways from one table.
+//
+// Problem: layers that go through memory one by one wait for it; and tables for both directions take twice the room.
+// Design: an octet is what three layers make of eight values that lie one part of a block apart, the block being number k
+// of the first layer. Its twelve products take the twiddles t[k], t[2k], t[2k + 1] and t[4k] .. t[4k + 3]. Those of the
+// down table are the up table's read backwards: with N = log n - 1 bits, w^-e = -w^(2^N - e), and rev(k) is 2^N - rev(j)
+// where j is k with all bits below its highest one turned round. So t_down[k] = -t_up[mirrored(k)] for k > 0, and t[0] = 1
+// both ways: no product at all, where all threads of a warp have it.
+// The next level of the table, t[8k] .. t[8k + 7], is w_2n^rev(i) for the eight indices i of the octet's values, once the
+// last layer is through: what moves coefficients in bit-reversed order to the odd coset.
+#pragma once
+#include "field.cuh"
+
+// A loop whose body is long: code that fits the caches of the instructions, and compiles in seconds.
+#if defined(__CUDACC__)
+#define ROLLED _Pragma("unroll 1")
+#else
+#define ROLLED
+#endif
+
+// f(x[j], j) for each of the eight.
+template <class Fr, class F>
+HD void each(Fr (&x)[8], const F& f) {
+    ROLLED for (int half = 0; half < 8; half += 4) {
+        UNROLL for (int i = 0; i < 4; ++i) {
+            f(x[i], half + i);
+            const Fr mine = x[i];
+            x[i] = x[i + 4], x[i + 4] = mine;
+        }
+    }
+}
+
+// k with all bits below its highest one turned round; 0 for 0.
+HD uint32_t mirrored(uint32_t k) {
+    uint32_t below = k >> 1;
+    below |= below >> 1;
+    below |= below >> 2;
+    below |= below >> 4;
+    below |= below >> 8;
+    below |= below >> 16;
+    return k ^ below;
+}
+
+// Twiddles that three layers look up, one ahead of the product that takes it. Number i of a layer is that of block
+// k << layer | (i mod 2^layer). Table: has table[k], an entry of the up table.
+HD uint32_t block_of(uint32_t k, int layer, int i) { return k << layer | (i & ((1u << layer) - 1)); }
+
+// A layer of `down` on eight values whose indices have the bits b2 b1 b0 in this order, where layer 0, 1 or 2 of the octet
+// joins those that differ in b2; the order is rotated to b1 b0 b2, so that the next layer finds its bit where this one did,
+// and that a loop over layers is code for four products. After three layers all is where it was.
+// t: the layer's first twiddle, and then that of the next layer.
+template <class Fr, class Table>
+HD void layer_down(Fr (&x)[8], const Table& table, Fr& t, uint32_t k, int layer) {
+    Fr low[4], high[4];
+    UNROLL for (int i = 0; i < 4; ++i) {
+        const Fr next = table[mirrored(i < 3 ? block_of(k, layer, i + 1) : layer < 2 ? block_of(k, layer + 1, 0) : k)];
+        const Fr y = block_of(k, layer, i) == 0 ? x[i + 4].neg() : x[i + 4] * t;  // -t_down x[i + 4]
+        low[i] = x[i] - y, high[i] = x[i] + y;
+        t = next;
+    }
+    UNROLL for (int i = 0; i < 4; ++i) x[2 * i] = low[i], x[2 * i + 1] = high[i];
+}
+// The mirror: joins values that differ in b0, and rotates to b0 b2 b1; layer 2 comes first.
+template <class Fr, class Table>
+HD void layer_up(Fr (&x)[8], const Table& table, Fr& t, uint32_t k, int layer) {
+    Fr low[4], high[4];
+    UNROLL for (int i = 0; i < 4; ++i) {
+        const Fr next = table[i < 3 ? block_of(k, layer, i + 1) : layer > 0 ? block_of(k, layer - 1, 0) : k];
+        low[i] = x[2 * i] + x[2 * i + 1], high[i] = x[2 * i] - x[2 * i + 1];
+        if (block_of(k, layer, i) != 0) high[i] = high[i] * t;
+        t = next;
+    }
+    UNROLL for (int i = 0; i < 4; ++i) x[i] = low[i], x[i + 4] = high[i];
+}
+// Their rotations alone.
+template <class Fr>
+HD void rotate_down(Fr (&x)[8]) {
+    const Fr x1 = x[1], x3 = x[3];
+    x[1] = x[4], x[4] = x[2], x[2] = x1;
+    x[3] = x[5], x[5] = x[6], x[6] = x3;
+}
+template <class Fr>
+HD void rotate_up(Fr (&x)[8]) {
+    const Fr x1 = x[1], x3 = x[3];
+    x[1] = x[2], x[2] = x[4], x[4] = x1;
+    x[3] = x[6], x[6] = x[5], x[5] = x3;
+}
+
+// Layers of `down` on the octet of block k; the first `skip` (0, 1 or 2) of the three are done already, or do not exist.
+template <class Fr, class Table>
+HD void octet_down(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
+    ROLLED for (int layer = 0; layer < skip; ++layer) rotate_down(x);
+    Fr t = table[mirrored(block_of(k, skip, 0))];
+    ROLLED for (int layer = skip; layer < 3; ++layer) layer_down(x, table, t, k, layer);
+}
+// The mirror: layers of `up`, the last one first.
+template <class Fr, class Table>
+HD void octet_up(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
+    Fr t = table[block_of(k, 2, 0)];
+    ROLLED for (int layer = 2; layer >= skip; --layer) layer_up(x, table, t, k, layer);
+    ROLLED for (int layer = 0; layer < skip; ++layer) rotate_up(x);
+}
