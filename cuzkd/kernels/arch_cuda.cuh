@@ -269,6 +269,11 @@ struct Machine {
         R::reduce_once(even.w, modulus_words32<P>.w);
         return even;
     }
+    DEVICE static Words product_by_halves(const Words& a, const Words& b) {
+        uint32_t t[2 * n];
+        R::wide_mul_by_halves(t, a.w, b.w);
+        return redc_words(t);
+    }
     // t / 2^(32 n) mod p for t[2n] < p 2^(32 n).
     DEVICE static Words redc_words(const uint32_t* t) {
         uint32_t odd[n];
@@ -298,9 +303,7 @@ struct Machine {
     // Where these are calls, the words travel by value, in registers.
     DEVICE_HOT static Words product(Words a, Words b) {
         if constexpr (by_halves) {
-            uint32_t t[2 * n];
-            wide(t, a.w, b.w);
-            return redc_words(t);
+            return product_by_halves(a, b);
         } else {
             return products<false>(a, b, a, b);
         }
@@ -328,6 +331,14 @@ struct Machine {
         uint32_t borrow = R::sub(a.w, a.w, b.w);
         UNROLL for (int j = 0; j < n; ++j) b.w[j] = modulus_words32<P>.w[j] & borrow;
         R::add(a.w, a.w, b.w);
+        R::unite(r, a.w);
+    }
+    DEVICE static void neg(uint64_t* r, const uint64_t* x) {
+        Words a = words(x);
+        uint32_t any = 0;
+        UNROLL for (int j = 0; j < n; ++j) any |= a.w[j];
+        R::sub(a.w, modulus_words32<P>.w, a.w);
+        UNROLL for (int j = 0; j < n; ++j) a.w[j] = any ? a.w[j] : 0;
         R::unite(r, a.w);
     }
     DEVICE static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {

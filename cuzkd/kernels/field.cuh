@@ -68,8 +68,12 @@ struct Field {
     }
     HD Field neg() const {
         Field r;
-        uint64_t borrow = 0, mask = is_zero() ? 0 : ~uint64_t(0);
-        UNROLL for (int i = 0; i < N; ++i) r.v[i] = sbb(P::p(i), v[i], borrow) & mask;
+        if constexpr (Machine<P>::has_wide) {
+            Machine<P>::neg(r.v, v);
+        } else {
+            uint64_t borrow = 0, mask = is_zero() ? 0 : ~uint64_t(0);
+            UNROLL for (int i = 0; i < N; ++i) r.v[i] = sbb(P::p(i), v[i], borrow) & mask;
+        }
         return r;
     }
     HD Field dbl() const { return *this + *this; }
@@ -144,9 +148,17 @@ struct Field {
     }
     // Montgomery form -> plain integer < p.
     HD Field to_canonical() const {
-        Field plain_one = zero();
-        plain_one.v[0] = 1;
-        return *this * plain_one;
+        if constexpr (Machine<P>::has_wide) {
+            uint64_t t[2 * N];
+            UNROLL for (int i = 0; i < N; ++i) t[i] = v[i], t[N + i] = 0;
+            Field r;
+            Machine<P>::redc(r.v, t);
+            return r;
+        } else {
+            Field plain_one = zero();
+            plain_one.v[0] = 1;
+            return *this * plain_one;
+        }
     }
 
     // this^e; e: n plain little-endian words. Left to right, four bits at a time.

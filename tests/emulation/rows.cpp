@@ -8,7 +8,7 @@
 using Curve = CUZKD_CURVE;
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-enum { ADD, SUB, MUL, SQR, MUL_ADD, MUL_SUB, INV };
+enum { ADD, SUB, MUL, SQR, MUL_ADD, MUL_SUB, NEG, TO_CANONICAL, INV };
 
 template <class F>
 void field_op(int op, const F* a, const F* b, const F* c, const F* d, F* out, size_t n) {
@@ -20,6 +20,8 @@ void field_op(int op, const F* a, const F* b, const F* c, const F* d, F* out, si
             case SQR: out[i] = a[i].sqr(); break;
             case MUL_ADD: out[i] = F::mul_add(a[i], b[i], c[i], d[i]); break;
             case MUL_SUB: out[i] = F::mul_sub(a[i], b[i], c[i], d[i]); break;
+            case NEG: out[i] = a[i].neg(); break;
+            case TO_CANONICAL: out[i] = a[i].to_canonical(); break;
             default: out[i] = a[i].inv();
         }
     }

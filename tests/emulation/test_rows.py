@@ -22,7 +22,7 @@ from cuzkd.curves.params import CURVES
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 HERE = Path(__file__).parent
-OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "inv")  # by number in rows.cpp
+OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")  # by number in rows.cpp
 
 
 class Rows:
@@ -119,6 +119,7 @@ def test_sums_and_differences(rows, fld, rng):
     x, y = ([pair[k] for pair in pairs] for k in (0, 1))
     assert rows.op(fld, "add", x, y) == [(a + b) % p for a, b in pairs]
     assert rows.op(fld, "sub", x, y) == [(a - b) % p for a, b in pairs]
+    assert rows.op(fld, "neg", x) == [-a % p for a in x]
 
 
 def test_products(rows, fld, rng):
@@ -148,6 +149,7 @@ def test_squares(rows, fld, rng):
     values = below(p, rng, 2000)
     back = pow(1 << (64 * rows.words(fld)), -1, p)
     assert rows.op(fld, "sqr", values) == [v * v * back % p for v in values]
+    assert rows.op(fld, "to_canonical", values) == [v * back % p for v in values]
 
 
 def test_unreduced_products_of_any_words(rows, fld, rng):

@@ -84,8 +84,10 @@ def costs(curve, n):
     return {
         "add": Cost(0, 0, 3 * n),
         "sub": Cost(0, 0, 3 * n),
+        "neg": Cost(0, 0, 4 * n),
         "mul": Cost(n * n + redc, n + 2, 6 * n + 6 * n * special),
         "sqr": Cost(n * (n + 1) // 2 + redc, n + 4, 11 * n + 4 * n * special),
+        "to_canonical": Cost(redc, n + 2, 6 * n + 6 * n * special),
         "mul_add": Cost(2 * n * n + redc, n, 7 * n),
         "mul_sub": Cost(2 * n * n + redc, n, 9 * n),
         "fq2_mul": Cost(3 * n * n + 2 * redc, 2 * n + 8, 36 * n),
@@ -93,7 +95,7 @@ def costs(curve, n):
     }
 
 
-@pytest.mark.parametrize("op", ["add", "sub", "mul", "sqr"])
+@pytest.mark.parametrize("op", ["add", "sub", "neg", "mul", "sqr", "to_canonical"])
 @pytest.mark.parametrize("fld", ["fr", "fq"])
 def test_operations_of_a_field(arch, curve, fld, op):
     found = compiled(Probe("probe", curve), arch)
