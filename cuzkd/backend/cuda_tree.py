@@ -87,15 +87,16 @@ def count_rounds(lane: Lane, curve: str, lists: Lists, n_lists: int, entries: in
 
 
 class Tree:
-    """The pair tree of one curve and group on one lane."""
+    """The pair tree of one curve and group on one lane. most: pairs of a thread for an inversion; blocks: at a time."""
 
     def __init__(self, lane: Lane, curve: str, group: str) -> None:
+        self.curve = curve
+        self.most = PAIRS_PER_THREAD[degree(group)]
+        self.blocks = lane.device.processors * BLOCKS[degree(group)]
         self._lane = lane
         self._tree = nvrtc.Module("tree", curve, group=group)
         self._msm = nvrtc.Module("msm", curve, group=group)
         self._coordinate = coordinate_bytes(curve, group)
-        self._most = PAIRS_PER_THREAD[degree(group)]
-        self._blocks = lane.device.processors * BLOCKS[degree(group)]
 
     def list_sums(self, bases: Buffer, skip: int, lists: Lists, rounds: Rounds) -> Buffer:
         """Enqueue the sum of each list; affine points, infinity for an empty one. Entry i stands for bases[i - skip],
@@ -104,7 +105,7 @@ class Tree:
         lane, point = self._lane, 2 * self._coordinate
         points, sums = lane.scratch(point * rounds.items(0)), lane.zeros(point * rounds.n_lists)
         scratch = self._scratch(rounds.items(0))
-        n_lists, most = np.uint32(rounds.n_lists), np.uint32(self._most)
+        n_lists, most = np.uint32(rounds.n_lists), np.uint32(self.most)
         for index in range(rounds.rounds):
             lane.launch(
                 self._tree, "add_round", self._grid(rounds.items(index)), THREADS,
@@ -135,7 +136,7 @@ class Tree:
             pairs = windows << (log - 1)
             out = lane.scratch(2 * self._coordinate * (components + 1) * pairs)
             items = components * pairs
-            shape = (np.uint32(components), np.uint32(pairs), np.uint32(self._most))
+            shape = (np.uint32(components), np.uint32(pairs), np.uint32(self.most))
             lane.launch(
                 self._tree, "halve", self._grid(items), THREADS, at, *shape, self._scratch(items), out
             )
@@ -158,8 +159,8 @@ class Tree:
         self._lane.launch(self._msm, "component_sums", grid, SUM_THREADS, halved, *shape, units, out)
 
     def _grid(self, items: int) -> int:
-        return min(blocks(items, THREADS), self._blocks)
+        return min(blocks(items, THREADS), self.blocks)
 
     def _scratch(self, items: int) -> Buffer:
         """For the products of the pairs of a thread, of as many blocks as there are for so many items."""
-        return self._lane.scratch(self._grid(items) * THREADS * self._most * self._coordinate)
+        return self._lane.scratch(self._grid(items) * THREADS * self.most * self._coordinate)

@@ -209,6 +209,7 @@ const int* sizes(void (*)(A...)) {
     EMULATED const int* sizes_##kernel() { return emulation::sizes(kernel); }
 
 inline void __syncthreads() { emulation::stop(emulation::State::at_barrier); }
+inline void __syncwarp(uint32_t mask = emulation::WHOLE) { emulation::exchange("syncwarp", mask, 0); }
 template <class T>
 T __shfl_sync(uint32_t mask, T value, int lane) {
     return static_cast<T>(emulation::exchange("shfl", mask, value)[lane]);

@@ -52,6 +52,7 @@ SMALL = (
     ),
     "tests/gpu/test_files.py",
     "tests/gpu/test_sets.py",
+    "tests/gpu/test_tree.py",
     "tests/emulation/narrow_setup.py",
 )
 # No keys of 2^12 (these are their rows), and no sums over thousands.

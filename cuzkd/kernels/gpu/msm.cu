@@ -15,15 +15,15 @@
 KERNEL __launch_bounds__(SUM_THREADS)
     add_long(const uint32_t* offsets, const uint32_t* begins, const uint32_t* place, uint32_t n_lists, uint32_t rounds,
              uint32_t piece, const Point* points, Sum* partials, Point* sums) {
-    __shared__ Sum s[SUM_THREADS];
+    __shared__ SumSpace space;
     uint32_t total = begins[n_lists];
     for (uint32_t p = blockIdx.x; p < total; p += gridDim.x) {
         uint32_t list = list_of(begins, n_lists, p, 0), first = (p - begins[list]) * piece;
         uint32_t left = halved(offsets[list + 1] - offsets[list], rounds) - first, log_step = rounds - 1;
         const Point* from = points + place[list] + (static_cast<size_t>(first) << log_step);
-        block_sum(s, left < piece ? left : piece, [=](uint32_t i) { return from[static_cast<size_t>(i) << log_step]; });
+        block_sum(space, left < piece ? left : piece, [=](uint32_t i) { return from[static_cast<size_t>(i) << log_step]; });
         if (threadIdx.x == 0) {
-            if (begins[list + 1] - begins[list] == 1) sums[list] = s[0].to_affine(); else partials[p] = s[0];
+            if (begins[list + 1] - begins[list] == 1) sums[list] = space.sums[0].to_affine(); else partials[p] = space.sums[0];
         }
         __syncthreads();
     }
@@ -32,13 +32,13 @@ KERNEL __launch_bounds__(SUM_THREADS)
 // The sums of lists with several pieces.
 KERNEL __launch_bounds__(SUM_THREADS)
     join_long(const uint32_t* begins, uint32_t n_lists, const Sum* partials, Point* sums) {
-    __shared__ Sum s[SUM_THREADS];
+    __shared__ SumSpace space;
     uint32_t total = begins[n_lists];
     for (uint32_t p = blockIdx.x; p < total; p += gridDim.x) {
         uint32_t list = list_of(begins, n_lists, p, 0), pieces = begins[list + 1] - p;
         if (begins[list] != p || pieces == 1) continue;
-        block_sum(s, pieces, [=](uint32_t i) { return partials[p + i]; });
-        if (threadIdx.x == 0) sums[list] = s[0].to_affine();
+        block_sum(space, pieces, [=](uint32_t i) { return partials[p + i]; });
+        if (threadIdx.x == 0) sums[list] = space.sums[0].to_affine();
         __syncthreads();
     }
 }
@@ -49,7 +49,7 @@ KERNEL __launch_bounds__(SUM_THREADS)
 KERNEL __launch_bounds__(SUM_THREADS)
     component_sums(const Point* in, uint32_t components, uint32_t log_left, uint32_t count, uint32_t first, uint32_t all,
                    const Point* units, Point* out) {
-    __shared__ Sum s[SUM_THREADS];
+    __shared__ SumSpace space;
     uint32_t component = blockIdx.x, window = blockIdx.y, windows = gridDim.y, n = components + log_left;
     size_t points = static_cast<size_t>(all) * n + 1;
     if (component == n) {
@@ -59,12 +59,12 @@ KERNEL __launch_bounds__(SUM_THREADS)
     uint32_t size = 1u << log_left;
     if (component < components) {
         const Point* from = in + ((static_cast<size_t>(component) * windows + window) << log_left);
-        block_sum(s, size, [=](uint32_t i) { return from[i]; });
+        block_sum(space, size, [=](uint32_t i) { return from[i]; });
     } else {
         const Point* from = in + (static_cast<size_t>(window) << log_left);
         uint32_t bit = 1u << (component - components);
-        block_sum(s, size / 2, [=](uint32_t i) { return from[(i & ~(bit - 1)) * 2 + bit + (i & (bit - 1))]; });
+        block_sum(space, size / 2, [=](uint32_t i) { return from[(i & ~(bit - 1)) * 2 + bit + (i & (bit - 1))]; });
     }
     if (threadIdx.x == 0)
-        out[window / count * points + (first + window % count) * n + component] = s[0].to_affine();
+        out[window / count * points + (first + window % count) * n + component] = space.sums[0].to_affine();
 }

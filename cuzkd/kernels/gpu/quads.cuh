@@ -8,56 +8,57 @@
 constexpr uint32_t SUM_THREADS = 64;
 constexpr uint32_t ALL = 0xffffffffu;
 
-__device__ __forceinline__ uint64_t from_lane(uint64_t word, uint32_t lane) { return __shfl_sync(ALL, word, lane); }
-template <class P>
-__device__ __forceinline__ Field<P> from_lane(const Field<P>& a, uint32_t lane) {
-    Field<P> r;
-    UNROLL for (int i = 0; i < P::N; ++i) r.v[i] = from_lane(a.v[i], lane);
-    return r;
-}
-template <class B>
-__device__ __forceinline__ Quadratic<B> from_lane(const Quadratic<B>& a, uint32_t lane) {
-    return {from_lane(a.c0, lane), from_lane(a.c1, lane)};
-}
+// Shared memory of a block that sums: a point of each thread, and for each quad two times what its lanes show each other.
+struct SumSpace {
+    Sum sums[SUM_THREADS];
+    Group::F shown[SUM_THREADS / 4][2][4];
+};
 
-// The quad's points a + b, a coordinate a lane. All lanes of the warp take part.
-__device__ inline Group::F quad_add(const Group::F& a, const Group::F& b) {
+// Coordinate threadIdx.x % 4 of a + b, or anything where this quad is not busy. All lanes of the warp take part; those of a
+// quad have the same points.
+__device__ inline Group::F quad_add(Group::F shown[2][4], const Sum& a, const Sum& b, bool busy) {
     using F = Group::F;
-    const uint32_t lane = threadIdx.x & 31, c = lane & 3, x = lane & ~3u, y = x + 1, zz = x + 2;
-    F v = a * from_lane(b, lane ^ 2);        // U1 = X1 ZZ2, S1 = Y1 ZZZ2, U2 = X2 ZZ1, S2 = Y2 ZZZ1
-    F w = from_lane(v, lane ^ 2) - v;        // P = U2 - U1, R = S2 - S1, and in the others their negatives
-    uint32_t no_difference = __ballot_sync(ALL, w.is_zero()), a_zero = __ballot_sync(ALL, a.is_zero());
-    uint32_t b_zero = __ballot_sync(ALL, b.is_zero());
-    F s = (c < 2 ? w : a) * (c < 2 ? w : b);  // PP, R^2, ZZ1 ZZ2, ZZZ1 ZZZ2
-    F u1 = from_lane(v, x), s1 = from_lane(v, y), pp = from_lane(s, x);
-    F t = (c == 0 ? w : c == 1 ? u1 : s) * pp;  // PPP = P PP, Q = U1 PP, ZZ3 = ZZ1 ZZ2 PP
-    F ppp = from_lane(t, x), q = from_lane(t, y), x3 = from_lane(s, y) - ppp - q.dbl();  // X3 = R^2 - PPP - 2 Q
+    const uint32_t c = threadIdx.x & 3, quad = threadIdx.x & 28;  // the number of its first lane
+    // A lane writes to one half while others may still read the other: one wait for each exchange is enough.
+    F* const here = shown[0];
+    F* const there = shown[1];
+    const F mine = reinterpret_cast<const F*>(&a)[c];
+    F v = mine * reinterpret_cast<const F*>(&b)[c ^ 2];  // U1 = X1 ZZ2, S1 = Y1 ZZZ2, U2 = ZZ1 X2, S2 = ZZZ1 Y2
+    here[c] = v;
+    __syncwarp();
+    const F u1 = here[0], s1 = here[1], w = here[c ^ 2] - v;  // P = U2 - U1, R = S2 - S1, and their negatives
+    uint32_t same = __ballot_sync(ALL, w.is_zero()) >> quad;
+    F s = (c < 2 ? w : mine) * (c < 2 ? w : reinterpret_cast<const F*>(&b)[c]);  // PP, R^2, ZZ1 ZZ2, ZZZ1 ZZZ2
+    there[c] = s;
+    __syncwarp();
+    const F rr = there[1];
+    F t = (c == 0 ? w : c == 1 ? u1 : s) * there[0];  // PPP = P PP, Q = U1 PP, ZZ3 = ZZ1 ZZ2 PP
+    here[c] = t;
+    __syncwarp();
+    const F ppp = here[0], q = here[1], x3 = rr - ppp - q.dbl();     // X3 = R^2 - PPP - 2 Q
     F o = (c == 0 ? s1 : c == 1 ? w : s) * (c == 1 ? q - x3 : ppp);  // S1 PPP, R (Q - X3), -, ZZZ3 = ZZZ1 ZZZ2 PPP
-    F y3 = from_lane(o, y) - from_lane(o, x);                        // Y3 = R (Q - X3) - S1 PPP
-    F sum = c == 0 ? x3 : c == 1 ? y3 : c == 2 ? t : o;
-
-    bool a_infinite = a_zero >> zz & 1, b_infinite = b_zero >> zz & 1;
-    bool same_x = !a_infinite && !b_infinite && (no_difference >> x & 1), equal = same_x && (no_difference >> y & 1);
-    if (__any_sync(ALL, equal)) {
-        Sum whole{from_lane(a, x), from_lane(a, y), from_lane(a, zz), from_lane(a, zz + 1)};
-        if (equal) {
-            Sum twice = whole.dbl();
-            return c == 0 ? twice.x : c == 1 ? twice.y : c == 2 ? twice.zz : twice.zzz;
-        }
-    }
-    return b_infinite ? a : a_infinite ? b : same_x ? F::zero() : sum;
+    there[c] = o;
+    __syncwarp();
+    F sum = c == 0 ? x3 : c == 1 ? there[1] - there[0] : c == 2 ? t : o;  // Y3 = R (Q - X3) - S1 PPP
+    if (!busy) return sum;
+    if (a.is_infinity()) return reinterpret_cast<const F*>(&b)[c];
+    if (b.is_infinity()) return mine;
+    if ((same & 1) == 0) return sum;
+    if ((same & 2) == 0) return F::zero();
+    Sum twice = a.dbl();
+    return c == 0 ? twice.x : c == 1 ? twice.y : c == 2 ? twice.zz : twice.zzz;
 }
 
-// s[0] = the sum of get(0), ..., get(count - 1), points of either kind. All SUM_THREADS threads of the block take part;
-// s has room for one point of each.
+// space.sums[0] = the sum of get(0), ..., get(count - 1), points of either kind. All SUM_THREADS threads of the block take
+// part.
 template <class Get>
-__device__ __forceinline__ void block_sum(Sum* s, uint32_t count, Get get) {
+__device__ __forceinline__ void block_sum(SumSpace& space, uint32_t count, Get get) {
     using F = Group::F;
-    const uint32_t t = threadIdx.x, c = t & 3;
+    const uint32_t t = threadIdx.x;
     Sum mine = Sum::infinity();
 #pragma unroll 1
     for (uint32_t i = t; i < count; i += SUM_THREADS) mine = mine.add(get(i));
-    s[t] = mine;
+    space.sums[t] = mine;
     __syncthreads();
     uint32_t half = SUM_THREADS / 2;
     while (half >= count && half > 0) half /= 2;
@@ -65,11 +66,12 @@ __device__ __forceinline__ void block_sum(Sum* s, uint32_t count, Get get) {
     for (; half > 0; half /= 2) {
         for (uint32_t base = 0; base < half; base += SUM_THREADS / 4) {
             uint32_t i = base + t / 4;
-            F* to = reinterpret_cast<F*>(s + i) + c;
-            const F* other = reinterpret_cast<const F*>(s + half + i) + c;
             bool busy = i < half;
-            F sum = quad_add(busy ? *to : F::zero(), busy ? *other : F::zero());
-            if (busy) *to = sum;
+            if (!__any_sync(ALL, busy)) break;
+            Sum* to = space.sums + (busy ? i : half);  // quads without a pair look at what nobody changes meanwhile
+            F sum = quad_add(space.shown[t / 4], *to, space.sums[half + (busy ? i : 0)], busy);
+            __syncwarp();
+            if (busy) reinterpret_cast<F*>(to)[t & 3] = sum;
         }
         __syncthreads();
     }
