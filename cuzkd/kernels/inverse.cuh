@@ -22,9 +22,35 @@ struct Divsteps {
     HD Wide upper(Wide sum, Int x, Int y) const { return SignedWord<B>::mac(SignedWord<B>::mac(sum, u, x), v, y); }
     HD Wide lower(Wide sum, Int x, Int y) const { return SignedWord<B>::mac(SignedWord<B>::mac(sum, q, x), r, y); }
 
-    // Of the lowest bits of f and g. A run of even g is one shift; then up to six steps add a multiple of f that makes so
-    // many bits of g zero, as long as no step among them would exchange f and g.
+    // Of the lowest bits of f and g.
     HD static Divsteps of(Int& eta, Word f, Word g) {
+        if constexpr (B == 30) {
+            return in_lockstep(eta, f, g);
+        } else {
+            return by_runs(eta, f, g);
+        }
+    }
+
+    // For a GPU: one step after another without a branch. The longest way of any lane is the way of its warp, and one warp
+    // inverts while others wait: what counts is the number of operations in a row, five for a step. Masks are all ones or
+    // zero; `count` is eta as a word.
+    HD static Divsteps in_lockstep(Int& eta, Word f, Word g) {
+        Word u = 1, v = 0, q = 0, r = 1, count = static_cast<Word>(eta);
+        for (int step = 0; step < B; ++step) {
+            Word odd = 0 - (g & 1), below = 0 - (count >> (8 * sizeof(Word) - 1)), change = odd & below;
+            Word to_g = (f ^ below) & odd, to_q = (u ^ below) & odd, to_r = (v ^ below) & odd;
+            f ^= (f ^ g) & change, u ^= (u ^ q) & change, v ^= (v ^ r) & change;
+            g += to_g - change, q += to_q - change, r += to_r - change;
+            count = (count ^ change) - change - 1;
+            g >>= 1, u <<= 1, v <<= 1;
+        }
+        eta = static_cast<Int>(count);
+        return {static_cast<Int>(u), static_cast<Int>(v), static_cast<Int>(q), static_cast<Int>(r)};
+    }
+
+    // For a processor: a run of even g is one shift; then up to six steps add a multiple of f that makes so many bits of g
+    // zero, as long as no step among them would exchange f and g.
+    HD static Divsteps by_runs(Int& eta, Word f, Word g) {
         Word u = 1, v = 0, q = 0, r = 1;
         for (int left = B;;) {
             int zeros = trailing_zeros(g | (~Word(0) << left));
