@@ -15,7 +15,7 @@ windows its Lists, dropped by the caller when the sums that walk them have been 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,33 @@ ENTRY_BYTES = (
 MAX_WINDOW_BITS = 24
 
 
+def small_windows(window_bits: int) -> int:
+    """Windows that scalars below 2^64 have digits in (msm.cuh)."""
+    return -(-66 // window_bits)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Scalars of each class (gpu/digits.cu) that a sum of a batch has at most."""
+
+    full: int
+    small: int
+    units: int
+
+    @property
+    def busy(self) -> int:
+        """Those with digits."""
+        return self.full + self.small
+
+
 @dataclass(frozen=True)
 class Part:
     """Lists first .. first + count of each of `batch` sums with n bases.
 
     A scalar has `windows` windows of window_bits bits. Where there is one copy of the bases, each has a list. Where
     there are tables, copy k of the bases (n places behind the one before) being their multiples by
-    2^(window_bits k sets), a list has every sets-th window.
+    2^(window_bits k sets), a list has every sets-th window. counts: of the sums' classes, where they are known: lists
+    get no more room than these need.
     """
 
     n: int
@@ -56,6 +76,7 @@ class Part:
     first: int
     count: int
     copies: int = 1
+    counts: Counts | None = None
 
     @property
     def sets(self) -> int:
@@ -81,8 +102,16 @@ class Part:
         return self.lists * self.buckets_per_window + self.units
 
     @property
+    def busy(self) -> int:
+        """Scalars with digits that a sum has at most."""
+        return self.counts.busy if self.counts else self.n
+
+    @property
     def most_entries(self) -> int:
-        return self.n * self.lists * self.copies
+        units = (
+            self.counts.units if self.counts else 0
+        )  # else there is room: those that are units have no digits
+        return self.lists * self.copies * self.busy + self.units * units
 
     @property
     def low_bits(self) -> int:
@@ -124,6 +153,17 @@ class Classes:
     units: Buffer
     ranks: Buffer | None
     scalars: Sequence[Buffer]  # kept
+    read: Any = None  # the header in page-locked memory
+    arrived: Any = None  # the event behind that
+
+    def counts(self) -> Counts | None:
+        """Blocks until the device has counted them. None where it was not asked to (`counted`)."""
+        if self.arrived is None:
+            return None
+        self.arrived.synchronize()
+        words = np.frombuffer(self.read, np.uint32, CLASSES_BYTES // 4 * self.batch).reshape(self.batch, -1)
+        full, small, units = (int(words[:, place].max()) for place in (2, 3, 4))
+        return Counts(full, small, units)
 
 
 @dataclass(frozen=True)
@@ -143,19 +183,22 @@ class Lister:
         self._lane = lane
         self._digits = nvrtc.Module("digits", curve)
 
-    def classify(self, scalars: Sequence[Buffer], n: int) -> Classes:
-        """Enqueue the sorting of each buffer's n CANONICAL scalars into classes. They are kept, and not changed."""
+    def classify(self, scalars: Sequence[Buffer], n: int, counted: bool = False) -> Classes:
+        """Enqueue the sorting of each buffer's n CANONICAL scalars into classes. They are kept, and not changed.
+
+        counted: and the way of their counts to the host.
+        """
         out = self._classes(n, scalars, None)
         for j, values in enumerate(scalars):
             places = [
                 np.uint64(buffer.address + j * size)
                 for buffer, size in ((out.header, CLASSES_BYTES), (out.others, 4 * n), (out.units, 4 * n))
             ]
-            grid = blocks(n, TILE)
-            self._lane.launch(self._digits, "classify_scalars", grid, THREADS, values, np.uint32(n), *places)
-        return out
+            grid, size = blocks(n, TILE), np.uint32(n)
+            self._lane.launch(self._digits, "classify_scalars", grid, THREADS, values, size, *places)
+        return self._counted(out) if counted else out
 
-    def filtered(self, classes: Classes, density: Density) -> Classes:
+    def filtered(self, classes: Classes, density: Density, counted: bool = False) -> Classes:
         """Those of the scalars that have a base in the density. Entries of their lists are indices of these bases."""
         out = self._classes(density.bases, classes.scalars, density.ranks)
         self._lane.launch(
@@ -163,7 +206,7 @@ class Lister:
             classes.header, classes.others, classes.units, np.uint32(classes.n),
             density.ranks, np.uint32(density.bases), out.header, out.others, out.units,
         )  # fmt: skip
-        return out
+        return self._counted(out) if counted else out
 
     def lists(self, classes: Classes, part: Part) -> Lists:
         """Enqueue the making of a part's lists."""
@@ -184,14 +227,25 @@ class Lister:
         source = (classes.header, classes.others, np.uint32(classes.n))
         shape = (part.window_bits, part.windows, part.sets, part.first, part.count, low)
         digits = entries  # until fill_bins has ended
-        lane.launch(self._digits, "count_bins", grid, THREADS, *source, *shape, counts, rows, digits)
+        lane.launch(
+            self._digits,
+            "count_bins",
+            grid,
+            THREADS,
+            *source,
+            *shape,
+            np.uint32(part.busy),
+            counts,
+            rows,
+            digits,
+        )
         lane.launch(
             self._digits, "scan_bins", 1, THREADS,
             counts, np.uint32(bins), classes.header, np.uint32(part.units), starts, chunks, tail,
         )  # fmt: skip
         lane.launch(
             self._digits, "fill_bins", (grid[0], part.lists), THREADS,
-            *source, classes.ranks, *shape, np.uint32(part.n), digits, starts, rows, by_bin, keys,
+            *source, classes.ranks, *shape, np.uint32(part.busy), np.uint32(part.n), digits, starts, rows, by_bin, keys,
         )  # fmt: skip
 
         most = bins + part.most_entries // CHUNK  # chunks
@@ -203,6 +257,12 @@ class Lister:
             where = (classes.units, np.uint32(classes.n), tail, entries)
             lane.launch(self._digits, "place_units", grid, THREADS, classes.header, *where)
         return Lists(entries, offsets)
+
+    def _counted(self, classes: Classes) -> Classes:
+        header, lane = classes.header, self._lane
+        read = lane.device.locked(header.nbytes)
+        lane.copy_out(read.ptr, header, header.nbytes)
+        return replace(classes, read=read, arrived=lane.event())
 
     def _classes(self, n: int, scalars: Sequence[Buffer], ranks: Buffer | None) -> Classes:
         """Room for them; the counts are zero."""

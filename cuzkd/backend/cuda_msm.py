@@ -9,20 +9,30 @@ the lists with its own bases (cuda_tree.py). A batch has the windows of its witn
 `windows` of them become batch * windows, and nothing after the listing knows the difference. Each window ends as c
 points, and there is one more for the scalars 1 and -1, which have no digits; the host puts these together, each
 doubled so and so often (Plan.doublings). Zero scalars cost nothing after the count, ones a single addition.
-Buffers and grids follow from upper bounds, so nothing here waits for the device.
+Buffers and grids follow from upper bounds, so nothing here waits for the device; but how many scalars are 0, 1 or small
+makes a great difference, and where they were classified early (Sums.classify) plans are made for what is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend.cuda_device import Buffer, Lane, blocks
-from cuzkd.backend.cuda_lists import ENTRY_BYTES, Density, Lister, Lists, Part
+from cuzkd.backend.cuda_lists import (
+    ENTRY_BYTES,
+    Classes,
+    Counts,
+    Density,
+    Lister,
+    Lists,
+    Part,
+    small_windows,
+)
 from cuzkd.backend.cuda_tree import Rounds, Tree, coordinate_bytes, count_rounds, rounds_for
 from cuzkd.curves.params import CURVES
 
@@ -60,10 +70,13 @@ class Plan:
     copies: int
     group: int
     rounds: int
+    counts: Counts
 
     def part(self, first: int, count: int) -> Part:
         """Sets first .. first + count."""
-        return Part(self.n, self.batch, self.window_bits, self.windows, first, count, self.copies)
+        return Part(
+            self.n, self.batch, self.window_bits, self.windows, first, count, self.copies, self.counts
+        )
 
     @property
     def sets(self) -> int:
@@ -82,25 +95,23 @@ class Plan:
         return [self.window_bits * u + e for u in range(self.sets) for e in of_set] + [0]
 
 
-def window_cost(n: int, scalar_bits: int, c: int) -> float:
-    """Of a sum over n scalars by windows of c bits, in additions of the tree. See ENTRY_COST."""
+def window_cost(counts: Counts, scalar_bits: int, c: int, copies: int = 1) -> float:
+    """Of a sum over such scalars by windows of c bits, in additions of the tree. See ENTRY_COST."""
     windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
-    rounds = rounds_for(n >> (c - 1))
-    return windows * ((1 + ENTRY_COST) * n + BUCKET_COST * buckets) + ROUND_COST * rounds
+    entries = counts.full * windows + counts.small * min(windows, small_windows(c))
+    summed = (1 + ENTRY_COST) * entries + BUCKET_COST * buckets * blocks(windows, copies)
+    return summed + ROUND_COST * _rounds(counts, c, copies)
 
 
-def table_cost(n: int, scalar_bits: int, c: int, copies: int) -> float:
-    """The same with a table."""
-    windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
-    sets = blocks(windows, copies)
-    rounds = rounds_for((n * windows) // (sets * buckets))
-    return (1 + ENTRY_COST) * n * windows + BUCKET_COST * buckets * sets + ROUND_COST * rounds
+def _rounds(counts: Counts, c: int, copies: int) -> int:
+    """For lists of mean length, and for what these leave of the units' to be less than a round's time."""
+    of_units = counts.units // int(ROUND_COST)
+    return max(rounds_for((counts.busy * copies) >> (c - 1)), of_units.bit_length())
 
 
 def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
     """Device memory that `group` sets of such a plan take: lists, points of the tree, buckets and their halves."""
-    lists = cut.batch * group
-    entries, buckets = lists * cut.copies * cut.n, lists << (cut.window_bits - 1)
+    entries, buckets = cut.part(0, group).most_entries, cut.batch * group << (cut.window_bits - 1)
     return entries * (ENTRY_BYTES + point_bytes // 2) + buckets * (
         7 * point_bytes // 2 + 4 * (cut.rounds + 4)
     )
@@ -108,12 +119,19 @@ def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
 
 @lru_cache(maxsize=64)
 def plan(
-    n: int, batch: int, scalar_bits: int, point_bytes: int, most_bytes: int, table: Table | None = None
+    n: int,
+    batch: int,
+    scalar_bits: int,
+    point_bytes: int,
+    most_bytes: int,
+    table: Table | None = None,
+    counts: Counts | None = None,
 ) -> Plan:
     """The cheapest windows by window_cost, or those of the table, in groups that take most_bytes.
 
-    A group is one more pass over the scalars, so there are as few as fit, of sizes as even as can be; a single set may
-    take more. InvalidInput when not even one of each does fit 32-bit numbers.
+    counts: of the scalars by class, or all may be full. A group is one more pass over the scalars, so there are as few
+    as fit, of sizes as even as can be; a single set may take more. InvalidInput when not even one of each does fit
+    32-bit numbers.
     """
     named = n * (table.copies if table else 1)  # by entries
     if named > MAX_SCALARS or named * batch > MAX_ENTRIES:
@@ -121,17 +139,24 @@ def plan(
             f"{batch} sums over {n} scalars{f' by {table.copies} copies' if table else ''}: a sum takes up to "
             f"{MAX_SCALARS}, a batch {MAX_ENTRIES} in all"
         )
+    counts = counts or Counts(n, 0, 0)
     if table is None:
         widths = range(MIN_WINDOW_BITS, MAX_WINDOW_BITS + 1)
-        c, copies = min(widths, key=lambda c: window_cost(n, scalar_bits, c)), 1
+        c, copies = min(widths, key=lambda c: window_cost(counts, scalar_bits, c)), 1
     else:
         c, copies = table.window_bits, table.copies
     windows = blocks(scalar_bits, c)
-    mean = (n * copies) >> (c - 1)
-    cut = Plan(n, batch, c, windows, copies, 1, rounds_for(mean))
-    per_set = group_bytes(cut, 1, point_bytes)
-    most = max(1, min(cut.sets, most_bytes // per_set, MAX_ENTRIES // max(1, batch * n * copies)))
-    return Plan(n, batch, c, windows, copies, blocks(cut.sets, blocks(cut.sets, most)), cut.rounds)
+    cut = Plan(n, batch, c, windows, copies, 1, _rounds(counts, c, copies), counts)
+    most = max(1, min(cut.sets, _sets_that_fit(cut, point_bytes, most_bytes)))
+    return replace(cut, group=blocks(cut.sets, blocks(cut.sets, most)))
+
+
+def _sets_that_fit(cut: Plan, point_bytes: int, most_bytes: int) -> int:
+    """Both the bytes and the numbers of entries. The first sets have those of units, too."""
+    one, two = (group_bytes(cut, group, point_bytes) for group in (1, 2))
+    by_bytes = 1 + (most_bytes - one) // (two - one)
+    one, two = (cut.part(0, group).most_entries for group in (1, 2))
+    return min(by_bytes, 1 + (MAX_ENTRIES - one) // max(1, two - one))
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,17 @@ class Query:
     skip: int = 0
     density: Density | None = None
     table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Classified:
+    """The scalars of some sums, on the device and by class: all, and those of each density that was named."""
+
+    everything: Classes
+    some: dict[int, Classes]  # by the density's identity
+
+    def of(self, density: Density | None) -> Classes:
+        return self.some[id(density)] if density else self.everything
 
 
 class Sums:
@@ -180,18 +216,19 @@ class Sums:
         queries: Sequence[Query],
         mark: Callable[[str], None],
         deliver: Callable[[Query, Plan, Buffer], None],
+        classified: Classified | None = None,
     ) -> Iterator[None]:
         """The same, of a query the sets of one group at a time: the next are enqueued when they are asked for.
 
         mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
-        a query has been: affine points, plan.points of each sum, in the order of `scalars`.
+        a query has been: affine points, plan.points of each sum, in the order of `scalars`. classified: these scalars,
+        as `classify` left them some time ago; waits for what it enqueued.
         """
-        everything = self._lister.classify(scalars, n)
+        classified = classified or self._classify(scalars, n, queries, counted=False)
         for alike in _alike(queries):
-            density, table = alike[0].density, alike[0].table
-            classes = self._lister.filtered(everything, density) if density else everything
+            table, classes = alike[0].table, classified.of(alike[0].density)
             point = max(2 * coordinate_bytes(self._curve, query.group) for query in alike)
-            cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table)
+            cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table, classes.counts())
             results = [
                 self._lane.scratch(cut.batch * cut.points * 2 * coordinate_bytes(self._curve, query.group))
                 for query in alike
@@ -210,6 +247,20 @@ class Sums:
                         deliver(query, cut, result)
                     yield
                 del lists, rounds  # the next group's take their place
+
+    def classify(self, scalars: Sequence[Buffer], n: int, queries: Sequence[Query]) -> Classified:
+        """Enqueue the first part of `steps`, so that its plans can be made for what the scalars are."""
+        return self._classify(scalars, n, queries, counted=True)
+
+    def _classify(
+        self, scalars: Sequence[Buffer], n: int, queries: Sequence[Query], counted: bool
+    ) -> Classified:
+        everything = self._lister.classify(scalars, n, counted)
+        densities = {id(query.density): query.density for query in queries if query.density}
+        return Classified(
+            everything,
+            {key: self._lister.filtered(everything, density, counted) for key, density in densities.items()},
+        )
 
     def _sum(self, query: Query, cut: Plan, part: Part, lists: Lists, rounds: Rounds, result: Buffer) -> None:
         """Enqueue what a query leaves of a part."""

@@ -1,6 +1,7 @@
 """Classes and lists of scalars: what each bucket holds, against digits computed in plain Python."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,10 @@ from gpu.conftest import field_elements, witness
 
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
+
+pytest.importorskip("cupy")
+from cuzkd.backend import cuda_lists
+from cuzkd.backend.cuda_lists import Density, Lister, Part, ranks_of
 
 pytestmark = pytest.mark.gpu
 
@@ -21,8 +26,6 @@ def curve(request):
 
 @pytest.fixture
 def lister(gpu, curve):
-    from cuzkd.backend.cuda_lists import Lister
-
     with gpu.gpu.guard():
         yield Lister(gpu.gpu.compute, curve)
 
@@ -99,8 +102,6 @@ def mixed(curve, n, seed):
 
 
 def part_of(curve, n, c, first=0, count=None, batch=1, copies=1):
-    from cuzkd.backend.cuda_lists import Part
-
     windows = -(-CURVES[curve].r.bit_length() // c)
     part = Part(n, batch, c, windows, first, 1, copies)
     count = part.sets - first if count is None else count
@@ -133,8 +134,6 @@ def test_where_small_ones_end(gpu, lister, curve, c):
 
 @pytest.mark.parametrize("low", [0, 3, 9])
 def test_several_bins(gpu, lister, curve, low, monkeypatch):
-    from cuzkd.backend import cuda_lists
-
     monkeypatch.setattr(cuda_lists, "LOW_BITS", low)
     part = part_of(curve, 700, 10, count=4)
     values = mixed(curve, part.n, 1)
@@ -162,8 +161,6 @@ def test_parts_of_a_batch(gpu, lister, curve):
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
 def test_bases_of_some_scalars(gpu, lister, curve, share):
-    from cuzkd.backend.cuda_lists import Density, ranks_of
-
     r, n, c = CURVES[curve].r, 500, 8
     dense = np.random.default_rng(4).random(n) < share
     places = np.cumsum(dense) - 1
@@ -175,6 +172,13 @@ def test_bases_of_some_scalars(gpu, lister, curve, share):
         part = part_of(curve, density.bases, c, batch=len(scalars), copies=copies)
         expected = expected_buckets(scalars, r, part, lambda i: int(places[i]) if dense[i] else None)
         check(gpu, lister.lists(classes, part), part, expected)
+
+
+def test_a_block_of_many_tiles(gpu, lister, curve, monkeypatch):
+    monkeypatch.setattr(cuda_lists, "BLOCKS_PER_PROCESSOR", 0)  # one for each sum
+    part = part_of(curve, 9000, 12, 3, 2)
+    values = mixed(curve, part.n, 11)
+    check(gpu, listed(gpu, lister, [values], part), part, expected_buckets([values], CURVES[curve].r, part))
 
 
 @pytest.mark.parametrize("kind", ["zeros", "ones", "minus ones", "one value", "bits and bytes", "halves"])
@@ -200,10 +204,34 @@ def test_classes_are_counted(gpu, lister, curve):
     assert header[2:5] == header[8:11] == [full, small, units]
 
 
+@pytest.mark.parametrize("copies", [1, 4])
+def test_no_more_room_than_needed(gpu, lister, curve, copies):
+    """The device's memory ends where counts say that entries do: the emulated one sees what is written behind it."""
+    r, n, c = CURVES[curve].r, 900, 7
+    dense = np.random.default_rng(8).random(n) < 0.4
+    places = np.cumsum(dense) - 1
+    scalars = [mixed(curve, n, 9), [1] * n, [5, 0, r - 1] * (n // 3)]
+    buffers = [gpu.gpu.compute.put(limbs.from_ints(values, limbs.FR_LIMBS)) for values in scalars]
+    density = Density(gpu.gpu.compute.put(ranks_of(dense)), int(dense.sum()))
+    everything = lister.classify(buffers, n, counted=True)
+    some = lister.filtered(everything, density, counted=True)
+    for classes, base in (
+        (everything, lambda i: i),
+        (some, lambda i: int(places[i]) if dense[i] else None),
+    ):
+        counts = classes.counts()
+        known = [[folded(v, r)[0] for i, v in enumerate(values) if base(i) is not None] for values in scalars]
+        assert counts.full == max(sum(s >> 64 > 0 for s in sizes) for sizes in known)
+        assert counts.small == max(sum(1 < s < 1 << 64 for s in sizes) for sizes in known)
+        assert counts.units == max(sizes.count(1) for sizes in known)
+        shape = part_of(curve, classes.n, c, batch=len(scalars), copies=copies)
+        for first in range(0, shape.sets, 13):
+            part = replace(shape, first=first, count=min(13, shape.sets - first), counts=counts)
+            check(gpu, lister.lists(classes, part), part, expected_buckets(scalars, r, part, base))
+
+
 def test_no_limit_is_passed():
     """Bins that kernels have room for, at any width and in any part."""
-    from cuzkd.backend import cuda_lists
-
     for c in range(4, cuda_lists.MAX_WINDOW_BITS + 1):
         for count in range(1, -(-255 // c) + 1):
             part = part_of("bls12_381", 1 << 20, c, 0, count)

@@ -5,6 +5,7 @@ import pytest
 from cuzkd import errors
 
 pytest.importorskip("cupy")
+from cuzkd.backend.cuda_lists import Counts
 from cuzkd.backend.cuda_msm import MAX_ENTRIES, MAX_SCALARS, Table, group_bytes, plan, window_cost
 
 GIB = 1 << 30
@@ -46,7 +47,26 @@ def test_wider_windows_for_more_points():
 def test_no_width_is_cheaper():
     for n in (1000, 1 << 20, 1 << 26):
         cut = plan(n, 1, 254, G1, GIB)
-        assert window_cost(n, 254, cut.window_bits) == min(window_cost(n, 254, c) for c in range(4, 23))
+        costs = {c: window_cost(Counts(n, 0, 0), 254, c) for c in range(4, 23)}
+        assert costs[cut.window_bits] == min(costs.values())
+
+
+@pytest.mark.parametrize("table", TABLES, ids=str)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    "counts",
+    [Counts(0, 0, 0), Counts(0, 0, 1 << 26), Counts(1 << 22, 1 << 23, 1 << 25), Counts(0, 1 << 20, 7)],
+    ids=str,
+)
+def test_plans_for_what_is_there(counts, batch, table):
+    n = 100_000_000
+    known, unknown = (plan(n, batch, 255, G2, 4 * GIB, table, found) for found in (counts, None))
+    assert known.window_bits <= unknown.window_bits and known.group >= unknown.group
+    part = known.part(0, known.group)
+    assert part.most_entries <= MAX_ENTRIES
+    assert part.most_entries >= batch * (known.group * known.copies * counts.busy + counts.units)
+    assert known.group == 1 or group_bytes(known, known.group, G2) <= 4 * GIB
+    assert counts.units >> known.rounds < 100_000, "what is left of the units is added one by one"
 
 
 def test_what_no_plan_can_do():

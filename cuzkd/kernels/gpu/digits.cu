@@ -206,10 +206,10 @@ __device__ uint32_t busy_in(const Classes& of, const Cut& cut, int window) {
 }
 
 // totals: entries in each bin of all lists of all sums, from zero. rows: for each block its place among those of a bin.
-// digits: buckets of all busy scalars, a plane of n for each window: those of one list lie together.
+// digits: buckets of all busy scalars (at most `busy`), a plane for each window; those of one list lie together.
 KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t* others, uint32_t n, int c, int windows,
-                                         int sets, int first, int count, int low, uint32_t* totals, uint32_t* rows,
-                                         uint32_t* digits) {
+                                         int sets, int first, int count, int low, uint32_t busy, uint32_t* totals,
+                                         uint32_t* rows, uint32_t* digits) {
     __shared__ uint32_t seen[MOST_COUNTED];
     __shared__ uint64_t bias[4];
     const Cut cut{c, windows, sets, first, count, low};
@@ -219,7 +219,7 @@ KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t*
     for (uint32_t b = threadIdx.x; b < counted; b += THREADS) seen[b] = 0;
     __syncthreads();
     others += static_cast<uint64_t>(n) * blockIdx.y;
-    digits += static_cast<uint64_t>(n) * blockIdx.y * count * cut.copies();
+    digits += static_cast<uint64_t>(busy) * blockIdx.y * count * cut.copies();
     const uint32_t items = busy_in(of, cut, first);  // no other window has more
     for (uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE; tile < items; tile += gridDim.x * TILE) {
         for (uint32_t k = 0; k < ITEMS; ++k) {
@@ -232,7 +232,7 @@ KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t*
             UNROLL for (int j = 0; j < 4; ++j) w[j] = adc(s.v[j], bias[j], carry);
             uint32_t *plane = digits, *bins = seen;
             for (int list = 0; list < count; ++list, bins += cut.bins()) {
-                for (int copy = 0; copy < cut.copies(); ++copy, plane += n) {
+                for (int copy = 0; copy < cut.copies(); ++copy, plane += busy) {
                     int window = cut.window(list, copy);
                     if (window >= windows || i >= busy_in(of, cut, window)) continue;
                     uint32_t bucket = bucket_of(w, window, cut);
@@ -288,8 +288,8 @@ KERNEL __launch_bounds__(512) scan_bins(const uint32_t* totals, uint32_t n, cons
 // entries and keys (the low bits of buckets), bin by bin, from digits. stride: between copies of the bases. As many blocks
 // as in count_bins for each list; blockIdx.y is the list, over all sums.
 KERNEL __launch_bounds__(512) fill_bins(const Classes* classes, const uint32_t* others, uint32_t n, const Rank* ranks, int c,
-                                        int windows, int sets, int first, int count, int low, uint32_t stride,
-                                        const uint32_t* digits, const uint32_t* starts, const uint32_t* rows,
+                                        int windows, int sets, int first, int count, int low, uint32_t busy,
+                                        uint32_t stride, const uint32_t* digits, const uint32_t* starts, const uint32_t* rows,
                                         uint32_t* entries, Key* keys) {
     __shared__ uint32_t places[MOST_BINS];                      // of the next entry of a bin, among all
     __shared__ uint32_t counts[MOST_BINS], shifts[MOST_BINS];   // of this tile: entries before a bin, and its places
@@ -298,11 +298,11 @@ KERNEL __launch_bounds__(512) fill_bins(const Classes* classes, const uint32_t* 
     const uint32_t sum = blockIdx.y / count, list = blockIdx.y % count, n_bins = cut.bins();
     const Classes of = classes[sum];
     others += static_cast<uint64_t>(n) * sum;
-    digits += static_cast<uint64_t>(n) * blockIdx.y * cut.copies();
+    digits += static_cast<uint64_t>(busy) * blockIdx.y * cut.copies();
     starts += static_cast<uint64_t>(blockIdx.y) << cut.log_bins();
     rows += ((static_cast<uint64_t>(sum) * gridDim.x + blockIdx.x) * count + list) << cut.log_bins();
     for (uint32_t b = threadIdx.x; b < n_bins; b += THREADS) places[b] = starts[b] + rows[b];
-    for (int copy = 0; copy < cut.copies() && cut.window(list, copy) < windows; ++copy, digits += n) {
+    for (int copy = 0; copy < cut.copies() && cut.window(list, copy) < windows; ++copy, digits += busy) {
         const uint32_t items = busy_in(of, cut, cut.window(list, copy));
         for (uint64_t tile = static_cast<uint64_t>(blockIdx.x) * TILE; tile < items; tile += gridDim.x * TILE) {
             uint32_t buckets[ITEMS], bases[ITEMS], ranked[ITEMS];
