@@ -33,11 +33,12 @@ from cuzkd.backend.cuda_lists import (
     Part,
     small_windows,
 )
-from cuzkd.backend.cuda_tree import Rounds, Tree, coordinate_bytes, count_rounds, rounds_for
+from cuzkd.backend.cuda_tree import Counted, Tree, coordinate_bytes, rounds_for
 from cuzkd.curves.params import CURVES
 
 GROUP_SHARE = 16  # lists and points of a group stay below this part of the device's memory,
 GROUP_BYTES = 4 << 30  # and below this; one window may exceed both
+MIN_CHUNK = 1 << 20  # entries that the tree takes at a time, at least
 MIN_WINDOW_BITS, MAX_WINDOW_BITS = 4, 22
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
 MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
@@ -59,8 +60,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Plan:
-    """How sums over `batch` times n scalars are cut. window_bits: c; group: sets of buckets of each at a time; rounds:
-    of the tree.
+    """How sums over `batch` times n scalars are cut. window_bits: c; group: sets of buckets of each at a time; chunk:
+    entries that the tree takes at a time; rounds: of the tree.
     """
 
     n: int
@@ -69,6 +70,7 @@ class Plan:
     windows: int
     copies: int
     group: int
+    chunk: int
     rounds: int
     counts: Counts
 
@@ -112,9 +114,8 @@ def _rounds(counts: Counts, c: int, copies: int) -> int:
 def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
     """Device memory that `group` sets of such a plan take: lists, points of the tree, buckets and their halves."""
     entries, buckets = cut.part(0, group).most_entries, cut.batch * group << (cut.window_bits - 1)
-    return entries * (ENTRY_BYTES + point_bytes // 2) + buckets * (
-        7 * point_bytes // 2 + 4 * (cut.rounds + 4)
-    )
+    points = min(entries, cut.chunk) * point_bytes // 2
+    return entries * ENTRY_BYTES + points + buckets * (7 * point_bytes // 2 + 4 * (cut.rounds + 4))
 
 
 @lru_cache(maxsize=64)
@@ -129,9 +130,9 @@ def plan(
 ) -> Plan:
     """The cheapest windows by window_cost, or those of the table, in groups that take most_bytes.
 
-    counts: of the scalars by class, or all may be full. A group is one more pass over the scalars, so there are as few
-    as fit, of sizes as even as can be; a single set may take more. InvalidInput when not even one of each does fit
-    32-bit numbers.
+    counts: of the scalars by class, or all may be full. Half of the bytes are for the points of a chunk. A group is one
+    more pass over the scalars, so there are as few as fit, of sizes as even as can be; a single set may take more.
+    InvalidInput when not even one of each does fit 32-bit numbers.
     """
     named = n * (table.copies if table else 1)  # by entries
     if named > MAX_SCALARS or named * batch > MAX_ENTRIES:
@@ -146,7 +147,8 @@ def plan(
     else:
         c, copies = table.window_bits, table.copies
     windows = blocks(scalar_bits, c)
-    cut = Plan(n, batch, c, windows, copies, 1, _rounds(counts, c, copies), counts)
+    chunk = max(MIN_CHUNK, most_bytes // point_bytes)
+    cut = Plan(n, batch, c, windows, copies, 1, chunk, _rounds(counts, c, copies), counts)
     most = max(1, min(cut.sets, _sets_that_fit(cut, point_bytes, most_bytes)))
     return replace(cut, group=blocks(cut.sets, blocks(cut.sets, most)))
 
@@ -236,17 +238,16 @@ class Sums:
             for first in range(0, cut.sets, cut.group):
                 part = cut.part(first, min(cut.group, cut.sets - first))
                 lists = self._lister.lists(classes, part)
-                rounds = count_rounds(
-                    self._lane, self._curve, lists, part.n_buckets, part.most_entries, cut.rounds
-                )
+                shape = (part.n_buckets, part.most_entries, cut.rounds, cut.chunk)
+                counted = Counted(self._lane, self._curve, lists, *shape)
                 mark("prep_msm")
                 for query, result in zip(alike, results, strict=True):
-                    self._sum(query, cut, part, lists, rounds, result)
+                    self._sum(query, cut, part, lists, counted, result)
                     mark(query.phase)
                     if first + part.count == cut.sets:
                         deliver(query, cut, result)
                     yield
-                del lists, rounds  # the next group's take their place
+                del lists, counted  # the next group's take their place
 
     def classify(self, scalars: Sequence[Buffer], n: int, queries: Sequence[Query]) -> Classified:
         """Enqueue the first part of `steps`, so that its plans can be made for what the scalars are."""
@@ -262,10 +263,12 @@ class Sums:
             {key: self._lister.filtered(everything, density, counted) for key, density in densities.items()},
         )
 
-    def _sum(self, query: Query, cut: Plan, part: Part, lists: Lists, rounds: Rounds, result: Buffer) -> None:
+    def _sum(
+        self, query: Query, cut: Plan, part: Part, lists: Lists, counted: Counted, result: Buffer
+    ) -> None:
         """Enqueue what a query leaves of a part."""
         tree, log_buckets = self._trees[query.group], cut.window_bits - 1
-        buckets = tree.list_sums(query.bases, query.skip, lists, rounds)
+        buckets = tree.list_sums(query.bases, query.skip, lists, counted)
         halved, components = tree.halve(buckets, part.lists, log_buckets)
         point = 2 * coordinate_bytes(self._curve, query.group)
         units = np.uint64(buckets.address + point * (part.n_buckets - part.units)) if part.units else None

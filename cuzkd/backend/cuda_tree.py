@@ -75,6 +75,49 @@ class Rounds:
         return (self.entries >> self.rounds) + 1
 
 
+class Counted:
+    """Lists with up to `entries` entries, taken chunk_entries of them at a time, and the rounds of each chunk.
+
+    A chunk ends where it ends, amid a list if need be. Where there is one alone, its rounds are counted once for all
+    who walk the lists; else for each again, because they may take more memory than the lists.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        curve: str,
+        lists: Lists,
+        n_lists: int,
+        entries: int,
+        rounds: int,
+        chunk_entries: int,
+    ) -> None:
+        self.n_lists = n_lists
+        self.chunk_entries = chunk_entries
+        self._lane, self._curve, self._entries, self._rounds = lane, curve, entries, rounds
+        self._only = self._counted(lists, entries) if self.chunks == 1 else None
+
+    @property
+    def chunks(self) -> int:
+        return blocks(self._entries, self.chunk_entries)
+
+    def chunk(self, lists: Lists, index: int) -> tuple[Lists, Rounds]:
+        """Enqueue what is missing: the lists as far as they are in a chunk, and its rounds."""
+        if self._only:
+            return lists, self._only
+        begin = index * self.chunk_entries
+        end = min(begin + self.chunk_entries, self._entries)
+        offsets = self._lane.scratch(4 * (self.n_lists + 1))
+        shape = map(np.uint32, (self.n_lists, begin, end))
+        module, grid = nvrtc.Module("rounds", self._curve), blocks(self.n_lists + 1, 256)
+        self._lane.launch(module, "clip_offsets", grid, 256, lists.offsets, *shape, offsets)
+        part = Lists(lists.entries.slice(4 * begin, 4 * (end - begin)), offsets)
+        return part, self._counted(part, end - begin)
+
+    def _counted(self, lists: Lists, entries: int) -> Rounds:
+        return count_rounds(self._lane, self._curve, lists, self.n_lists, entries, self._rounds)
+
+
 def count_rounds(lane: Lane, curve: str, lists: Lists, n_lists: int, entries: int, rounds: int) -> Rounds:
     """Enqueue the count of what lists have to add in each round. entries: at most so many."""
     module, grid = nvrtc.Module("rounds", curve), (blocks(n_lists, SCAN_BLOCK), rounds + 1)
@@ -98,12 +141,32 @@ class Tree:
         self._msm = nvrtc.Module("msm", curve, group=group)
         self._coordinate = coordinate_bytes(curve, group)
 
-    def list_sums(self, bases: Buffer, skip: int, lists: Lists, rounds: Rounds) -> Buffer:
+    def list_sums(self, bases: Buffer, skip: int, lists: Lists, counted: Counted) -> Buffer:
         """Enqueue the sum of each list; affine points, infinity for an empty one. Entry i stands for bases[i - skip],
         and below `skip` for nothing.
         """
-        lane, point = self._lane, 2 * self._coordinate
-        points, sums = lane.scratch(point * rounds.items(0)), lane.zeros(point * rounds.n_lists)
+        lane, point, n_lists = self._lane, 2 * self._coordinate, counted.n_lists
+        sums = lane.zeros(point * n_lists)
+        later = max(0, counted.chunks - 1)
+        aside, lists_aside = lane.scratch(point * later), lane.scratch(4 * later)
+        for index in range(counted.chunks):
+            part, rounds = counted.chunk(lists, index)
+            if index:
+                begin, shape = np.uint32(index * counted.chunk_entries), (lists.offsets, np.uint32(n_lists))
+                to = (
+                    np.uint64(aside.address + point * (index - 1)),
+                    np.uint64(lists_aside.address + 4 * (index - 1)),
+                )
+                lane.launch(self._msm, "put_aside", 1, 1, *shape, begin, sums, *to)
+            self._add_up(bases, skip, part, rounds, sums)
+        if later:
+            lane.launch(self._msm, "add_aside", 1, 1, aside, lists_aside, np.uint32(later), sums)
+        return sums
+
+    def _add_up(self, bases: Buffer, skip: int, lists: Lists, rounds: Rounds, sums: Buffer) -> None:
+        """Those of one chunk, of lists that have entries in it."""
+        lane = self._lane
+        points = lane.scratch(2 * self._coordinate * rounds.items(0))
         scratch = self._scratch(rounds.items(0))
         n_lists, most = np.uint32(rounds.n_lists), np.uint32(self.most)
         for index in range(rounds.rounds):
@@ -113,7 +176,6 @@ class Tree:
                 np.uint32(index), most, scratch, points, sums,
             )  # fmt: skip
         self._long(lists, rounds, points, sums)
-        return sums
 
     def _long(self, lists: Lists, rounds: Rounds, points: Buffer, sums: Buffer) -> None:
         lane, pieces = self._lane, rounds.row(rounds.rounds)

@@ -12,7 +12,7 @@ from cuzkd.curves.params import CURVES
 pytest.importorskip("cupy")
 from cuzkd.backend import cuda_tree
 from cuzkd.backend.cuda_lists import Lists
-from cuzkd.backend.cuda_tree import Tree, count_rounds
+from cuzkd.backend.cuda_tree import Counted, Tree
 
 pytestmark = pytest.mark.gpu
 
@@ -35,13 +35,13 @@ def multiples(curve, group, logs):
     return cpu.fixed_base_mul(curve, group, scalars)
 
 
-def sums_of(gpu, tree, bases, skip, lists, rounds):
+def sums_of(gpu, tree, bases, skip, lists, rounds, chunk=1 << 20):
     """On the device, of lists of entries. [lists, *point]"""
     offsets = np.cumsum([0, *map(len, lists)]).astype(np.uint32)
     entries = np.array([entry for one in lists for entry in one] or [0], np.uint32)
     lane = gpu.gpu.compute
     there = Lists(lane.put(entries), lane.put(offsets))
-    counted = count_rounds(lane, tree.curve, there, len(lists), int(offsets[-1]), rounds)
+    counted = Counted(lane, tree.curve, there, len(lists), len(entries), rounds, chunk)
     sums = tree.list_sums(lane.put(bases), skip, there, counted)
     return lane.get(sums, (len(lists), *bases.shape[1:]))
 
@@ -87,6 +87,21 @@ def test_however_pairs_are_shared_out(gpu, most, blocks):
         tree.most, tree.blocks = most, blocks
         got = sums_of(gpu, tree, multiples(curve, group, logs), 0, lists, 4)
     assert np.array_equal(got, multiples(curve, group, [sum(logs[e] for e in one) for one in lists]))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 200, 618, 619, 620, 700])
+def test_chunk_by_chunk(gpu, curve, group, chunk, monkeypatch):
+    """Lists that go on in the next chunk, or in many, and chunks that end with a list; and there is room for more."""
+    monkeypatch.setattr(cuda_tree, "PIECE", 16)
+    rng, r = random.Random(chunk), CURVES[curve].r
+    logs = [0, *(rng.randrange(r) for _ in range(20))]
+    lengths = [0, 16, 2, 0, 20, 1] if chunk == 1 else LENGTHS
+    lists = [[rng.randrange(21) | rng.choice((0, NEGATIVE)) for _ in range(n)] for n in lengths]
+    with gpu.gpu.guard():
+        tree = Tree(gpu.gpu.compute, curve, group)
+        got = sums_of(gpu, tree, multiples(curve, group, logs), 0, lists, 2, chunk)
+    expected = [sum(value(logs, 0, entry) for entry in one) for one in lists]
+    assert np.array_equal(got, multiples(curve, group, expected))
 
 
 def test_no_list_at_all(gpu, curve, group):

@@ -10,6 +10,8 @@
 #include "lists.cuh"
 #include "quads.cuh"
 
+constexpr uint32_t NO_LIST = 0xffffffffu;
+
 // The lists of which `piece` or fewer of their points are left are summed, and the pieces of the others: partials[piece].
 // begins: the row of pieces (rounds.cu). rounds >= 1.
 KERNEL __launch_bounds__(SUM_THREADS)
@@ -40,6 +42,32 @@ KERNEL __launch_bounds__(SUM_THREADS)
         block_sum(space, pieces, [=](uint32_t i) { return partials[p + i]; });
         if (threadIdx.x == 0) sums[list] = space.sums[0].to_affine();
         __syncthreads();
+    }
+}
+
+// Where entries are taken chunk by chunk: the list that goes on from before entry `begin`, if there is one, has its sum so
+// far put aside, as the chunk that begins there is going to write its own. One thread.
+KERNEL put_aside(const uint32_t* offsets, uint32_t n_lists, uint32_t begin, const Point* sums, Point* aside,
+                 uint32_t* list_aside) {
+    *list_aside = NO_LIST;
+    if (begin >= offsets[n_lists]) return;
+    uint32_t list = list_of(offsets, n_lists, begin, 0);
+    if (offsets[list] == begin) return;
+    *list_aside = list;
+    *aside = sums[list];
+}
+
+// And in the end it is added. One thread: they are as few as chunks.
+KERNEL add_aside(const Point* aside, const uint32_t* lists_aside, uint32_t n, Point* sums) {
+    for (uint32_t i = 0; i < n;) {
+        uint32_t list = lists_aside[i];
+        if (list == NO_LIST) {
+            ++i;
+            continue;
+        }
+        Sum sum = Sum::from_affine(sums[list]);
+        for (; i < n && lists_aside[i] == list; ++i) sum = sum.add(aside[i]);
+        sums[list] = sum.to_affine();
     }
 }
 

@@ -16,6 +16,14 @@ __device__ uint32_t items_of(uint32_t length, uint32_t row, uint32_t rounds, uin
     return left > 1 ? (left - 1) / piece + 1 : 0;
 }
 
+// out[n_lists + 1]: offsets of what the lists have among entries begin .. end, counted from begin.
+KERNEL clip_offsets(const uint32_t* offsets, uint32_t n_lists, uint32_t begin, uint32_t end, uint32_t* out) {
+    uint32_t i = static_cast<uint32_t>(thread_index());
+    if (i > n_lists) return;
+    uint32_t at = offsets[i];
+    out[i] = at < begin ? 0 : (at < end ? at : end) - begin;
+}
+
 // The block's sum of one value per thread, and in `before` the sum of those of lower threads.
 __device__ uint32_t block_scan(uint32_t value, uint32_t* before) {
     __shared__ uint32_t s[SCAN_THREADS];
