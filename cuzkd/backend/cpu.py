@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
+from cuzkd.backend.protocol import QUERIES, U32, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
 from cuzkd.errors import Cancelled, InvalidKey
 
 
@@ -115,6 +115,13 @@ def fixed_base_mul(curve: str, group: str, scalars: U64) -> U64:
     """scalars (CANONICAL [n, 4]) times the group's generator, affine."""
     out = np.empty((len(scalars), *_point_shape(curve, group)), np.uint64)
     _native.fixed_base_mul(curve, group, scalars, out)
+    return out
+
+
+def sum_of_doublings(curve: str, group: str, points: U64, times: U32) -> U64:
+    """The sum of 2^times[i] points[i], affine; as many doublings as the largest of `times`, on the calling thread."""
+    out = np.empty(_point_shape(curve, group), np.uint64)
+    _native.sum_of_doublings(curve, group, points, times, out)
     return out
 
 

@@ -5,6 +5,7 @@
 // become addresses.
 #include "cpu/border.hpp"
 #include "cpu/cancel.hpp"
+#include "cpu/doublings.hpp"
 #include "cpu/msm.hpp"
 #include "cpu/pairing.hpp"
 #include "cpu/pool.hpp"
@@ -159,6 +160,18 @@ static void msm(Name curve, Name group, Words bases, const Scalars& scalars, siz
     });
 }
 
+static void sum_of_doublings_op(Name curve, Name group, Words points, Indices times, OutWords out) {
+    with_group(curve, group, [&](auto g) {
+        using Point = Affine<typename decltype(g)::F>;
+        expect(times, "times", {ANY});
+        size_t n = times.shape(0);
+        const auto* p = vector_of<Point>(points, "points", n);
+        auto* o = single<Point>(out, "out");
+        Release nogil;
+        *o = sum_of_doublings(p, times.data(), n);
+    });
+}
+
 template <bool SHORT>
 static void spmv(Name curve, Words row_ptr, Indices cols, Indices coeff, Words table, Words z, OutWords out,
                  size_t begin, size_t end) {
@@ -252,6 +265,7 @@ NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
         .def_prop_ro("bucket_entries", &Scalars::bucket_entries);
     m.def("prepare_scalars", &prepare_scalars, a("curve"), a("scalars"), flag);
     m.def("msm", &msm, a("curve"), a("group"), a("bases"), a("scalars"), a("first"), a("out"), flag);
+    m.def("sum_of_doublings", &sum_of_doublings_op, a("curve"), a("group"), a("points"), a("times"), a("out"));
     m.def("spmv", &spmv<true>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"), a("out"),
           a("begin"), a("end"));
     m.def("spmv_by_products", &spmv<false>, a("curve"), a("row_ptr"), a("cols"), a("coeff"), a("table"), a("z"),
