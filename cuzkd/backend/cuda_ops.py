@@ -6,12 +6,14 @@ from __future__ import annotations
 import numpy as np
 
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Lane, blocks
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 from cuzkd.backend.cuda_rows import DeviceMatrix
 from cuzkd.backend.protocol import U64, SparseMatrix
 
 FIELD_OPS = ("add", "sub", "mul", "sqr", "neg", "inv", "to_mont", "from_mont")  # by number in gpu/fields.cu
 POINT_OPS = ("add", "double", "neg")  # by number in gpu/points.cu
+CHAINS = ("by_words", "by_halves", "squares", "inverses")  # kernels of gpu/chains.cu
+CHAIN_THREADS = 128  # of a block there
 
 
 def field_op(lane: Lane, curve: str, fld: str, op: str, a: U64, b: U64 | None) -> U64:
@@ -34,6 +36,14 @@ def _elementwise(lane: Lane, module: nvrtc.Module, kernel: str, op: int, a: U64,
     out = lane.scratch(a.nbytes)
     lane.launch(module, kernel, blocks(n, 64), 64, op, first, second, out, np.uint64(n))
     return lane.get(out, a.shape)
+
+
+def chain(lane: Lane, curve: str, fld: str, kernel: str, values: Buffer, n_blocks: int, rounds: int) -> None:
+    """Launch one of CHAINS on 2 * CHAIN_THREADS * n_blocks elements, MONTGOMERY, of the field fr or fq: as many
+    first operands, changed in place, as second ones.
+    """
+    module = nvrtc.Module("chains", curve, field=fld)
+    lane.launch(module, kernel, n_blocks, CHAIN_THREADS, values, np.uint32(rounds))
 
 
 def scalar_mul(lane: Lane, curve: str, group: str, points: U64, scalars: U64) -> U64:

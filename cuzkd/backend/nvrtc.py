@@ -69,7 +69,7 @@ class Module:
 
 def proving_modules(curve: str) -> list[Module]:
     """What a proof on this curve runs."""
-    plain = [Module(source, curve) for source in ("ntt", "quotient", "digits", "rounds")]
+    plain = [Module(source, curve) for source in ("ntt", "quotient", "density", "digits", "rounds")]
     return plain + [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
 
 
@@ -77,7 +77,8 @@ def law_modules(curve: str) -> list[Module]:
     """What only the plain operations of the protocol run."""
     fields = [Module("fields", curve, field=field) for field in FIELD_TYPES]
     points = [Module("points", curve, group=group) for group in GROUP_TYPES]
-    return [*fields, *points, Module("rows", curve)]
+    chains = [Module("chains", curve, field=field) for field in ("fr", "fq")]
+    return [*fields, *points, *chains, Module("rows", curve)]
 
 
 def setup_modules(curve: str) -> list[Module]:

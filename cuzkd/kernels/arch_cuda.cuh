@@ -269,11 +269,6 @@ struct Machine {
         R::reduce_once(even.w, modulus_words32<P>.w);
         return even;
     }
-    DEVICE static Words product_by_halves(const Words& a, const Words& b) {
-        uint32_t t[2 * n];
-        R::wide_mul_by_halves(t, a.w, b.w);
-        return redc_words(t);
-    }
     // t / 2^(32 n) mod p for t[2n] < p 2^(32 n).
     DEVICE static Words redc_words(const uint32_t* t) {
         uint32_t odd[n];
@@ -292,6 +287,12 @@ struct Machine {
         return even;
     }
 
+    DEVICE static Words product_by_words(const Words& a, const Words& b) { return products<false>(a, b, a, b); }
+    DEVICE static Words product_by_halves(const Words& a, const Words& b) {
+        uint32_t t[2 * n];
+        R::wide_mul_by_halves(t, a.w, b.w);
+        return redc_words(t);
+    }
     DEVICE static void wide(uint32_t* t, const uint32_t* x, const uint32_t* y) {
         if constexpr (by_halves) {
             R::wide_mul_by_halves(t, x, y);
@@ -305,7 +306,7 @@ struct Machine {
         if constexpr (by_halves) {
             return product_by_halves(a, b);
         } else {
-            return products<false>(a, b, a, b);
+            return product_by_words(a, b);
         }
     }
     DEVICE_HOT static Words square(Words a) {
@@ -343,6 +344,13 @@ struct Machine {
     }
     DEVICE static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product(words(x), words(y)).w);
+    }
+    // Both ways of a product, whichever is chosen: for measuring.
+    DEVICE static void mul_by_words(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        R::unite(r, product_by_words(words(x), words(y)).w);
+    }
+    DEVICE static void mul_by_halves(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        R::unite(r, product_by_halves(words(x), words(y)).w);
     }
     DEVICE static void sqr(uint64_t* r, const uint64_t* x) { R::unite(r, square(words(x)).w); }
     // r = a b + c d, or a b - c d: a reduction less than two products.
