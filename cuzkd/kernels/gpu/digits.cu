@@ -13,6 +13,7 @@
 // An entry is a base index with the sign in its top bit. Several sums (a batch) lie side by side: blockIdx.y is the sum.
 #include "module.cuh"
 #include "msm.cuh"
+#include "ranks.cuh"
 
 constexpr uint32_t NONE = 0xffffffffu;
 constexpr uint32_t NEGATIVE = 0x80000000u;
@@ -35,19 +36,6 @@ struct Classes {
     const Fr* scalars;
     uint32_t count[3], unused;
 };
-
-// Which of 32 scalars have a base, and how many of those before have.
-struct Rank {
-    uint32_t bits, before;
-};
-
-// The index of scalar i's base, or NONE. No ranks: there is a base for each scalar.
-__device__ uint32_t base_of(const Rank* ranks, uint32_t i) {
-    if (!ranks) return i;
-    Rank rank = ranks[i >> 5];
-    uint32_t bit = 1u << (i & 31);
-    return rank.bits & bit ? rank.before + __popc(rank.bits & (bit - 1)) : NONE;
-}
 
 // Exclusive prefix sum of one value per thread of the block; the block's total in *total. sums: WARPS, in shared memory.
 template <class T>
@@ -162,7 +150,7 @@ KERNEL __launch_bounds__(512) filter_classes(const Classes* from, const uint32_t
                                                  : units[i - busy];
             uint32_t base = base_of(ranks, entry & ~NEGATIVE);
             entries[k] = kinds[k] == UNIT ? base | (entry & NEGATIVE) : entry;
-            if (base == NONE) kinds[k] = NO_KIND;
+            if (base == NO_BASE) kinds[k] = NO_KIND;
         }
         append(entries, kinds, m, to, others_out + static_cast<uint64_t>(m) * blockIdx.y,
                units_out + static_cast<uint64_t>(m) * blockIdx.y);
