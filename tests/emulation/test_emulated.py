@@ -36,6 +36,7 @@ SMALL = (
     "tests/gpu/test_cancel.py::test_step_by_step_the_sums_are_the_same[two streams-3-bn254]",
     "tests/gpu/test_cancel.py::test_a_cancelled_run_ends_with_its_step_and_leaves_nothing",
     "tests/gpu/test_cancel.py::test_others_of_the_batch_go_on",
+    "tests/gpu/test_lists.py",
     "tests/gpu/test_proving.py::test_sums_equal_the_processors",
     "tests/gpu/test_proving.py::test_vectors_are_free_once_they_have_landed",
     "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",
