@@ -33,7 +33,7 @@ from cuzkd.backend.cuda_lists import (
     Part,
     small_windows,
 )
-from cuzkd.backend.cuda_tree import Counted, Tree, coordinate_bytes, rounds_for
+from cuzkd.backend.cuda_tree import Counted, Tree, coordinate_bytes, halvings, rounds_for
 from cuzkd.curves.params import CURVES
 
 GROUP_SHARE = 16  # lists and points of a group stay below this part of the device's memory,
@@ -102,7 +102,7 @@ def window_cost(counts: Counts, scalar_bits: int, c: int, copies: int = 1) -> fl
     windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
     entries = counts.full * windows + counts.small * min(windows, small_windows(c))
     summed = (1 + ENTRY_COST) * entries + BUCKET_COST * buckets * blocks(windows, copies)
-    return summed + ROUND_COST * _rounds(counts, c, copies)
+    return summed + ROUND_COST * (_rounds(counts, c, copies) + halvings(c - 1))
 
 
 def _rounds(counts: Counts, c: int, copies: int) -> int:

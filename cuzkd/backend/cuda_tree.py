@@ -49,6 +49,11 @@ def rounds_for(mean: int) -> int:
     return max(1, (max(mean, 1) - 1).bit_length() + SPARE_ROUNDS)
 
 
+def halvings(log_buckets: int) -> int:
+    """Rounds of a weighted sum of 2^log_buckets buckets."""
+    return max(0, log_buckets - LOG_LEFT)
+
+
 @dataclass(frozen=True)
 class Rounds:
     """begins: for each of `rounds` rounds, and then for long lists, where each list's items begin; uint32[n_lists + 1]

@@ -73,6 +73,11 @@ def proving_modules(curve: str) -> list[Module]:
     return plain + [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
 
 
+def table_modules(curve: str) -> list[Module]:
+    """What only the making of tables of bases runs."""
+    return [Module("tables", curve, group=group) for group in GROUP_TYPES]
+
+
 def law_modules(curve: str) -> list[Module]:
     """What only the plain operations of the protocol run."""
     fields = [Module("fields", curve, field=field) for field in FIELD_TYPES]
@@ -87,7 +92,7 @@ def setup_modules(curve: str) -> list[Module]:
 
 
 def all_modules() -> list[Module]:
-    kinds = (proving_modules, law_modules, setup_modules)
+    kinds = (proving_modules, table_modules, law_modules, setup_modules)
     return [m for curve in CURVE_TYPES for kind in kinds for m in kind(curve)]
 
 

@@ -114,15 +114,14 @@ HD_CALL Xyzz<F> table_multiple(const Affine<F>* table, int bits, const uint64_t*
     return sum;
 }
 
-// out[i] = scalars[i] times the point, affine; scalars: four words each.
-template <class F>
-HD_COLD void multiples_share(const Affine<F>* table, int bits, const uint64_t* scalars, uint64_t t, uint64_t threads,
-                             uint64_t n, Affine<F>* out) {
+// out[i] = make(i), affine, with one inversion for all of a thread.
+template <class F, class Make>
+HD void affine_share(uint64_t t, uint64_t threads, uint64_t n, Affine<F>* out, Make make) {
     Xyzz<F> sums[POINTS_SHARE];
     F before[POINTS_SHARE], product = F::one();
     int count = 0;
     for (uint64_t i = t; i < n && count < POINTS_SHARE; i += threads, ++count) {
-        Xyzz<F> sum = table_multiple(table, bits, scalars + 4 * i);
+        Xyzz<F> sum = make(i);
         sums[count] = sum;
         before[count] = product;
         if (!sum.is_infinity()) product = product * sum.zzz;
@@ -139,4 +138,21 @@ HD_COLD void multiples_share(const Affine<F>* table, int bits, const uint64_t* s
         }
         out[t + count * threads] = point;
     }
+}
+
+// out[i] = scalars[i] times the point, affine; scalars: four words each.
+template <class F>
+HD_COLD void multiples_share(const Affine<F>* table, int bits, const uint64_t* scalars, uint64_t t, uint64_t threads,
+                             uint64_t n, Affine<F>* out) {
+    affine_share(t, threads, n, out, [=](uint64_t i) { return table_multiple(table, bits, scalars + 4 * i); });
+}
+
+// out[i] = 2^times points[i].
+template <class F>
+HD_COLD void doubled_share(const Affine<F>* points, int times, uint64_t t, uint64_t threads, uint64_t n, Affine<F>* out) {
+    affine_share(t, threads, n, out, [=](uint64_t i) {
+        Xyzz<F> sum = Xyzz<F>::from_affine(points[i]);
+        for (int k = 0; k < times; ++k) sum = sum.dbl();
+        return sum;
+    });
 }

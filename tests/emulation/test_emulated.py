@@ -53,6 +53,8 @@ SMALL = (
     ),
     "tests/gpu/test_files.py",
     "tests/gpu/test_sets.py",
+    "tests/gpu/test_tables.py::test_copies",
+    "tests/gpu/test_tables.py::test_sums",
     "tests/gpu/test_tree.py",
     "tests/emulation/narrow_setup.py",
 )
