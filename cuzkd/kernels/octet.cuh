@@ -18,15 +18,14 @@
 #define ROLLED
 #endif
 
-// f(x[j], j) for each of the eight.
+// f(x[j], j) for each of the eight, two at a time.
 template <class Fr, class F>
 HD void each(Fr (&x)[8], const F& f) {
-    ROLLED for (int half = 0; half < 8; half += 4) {
-        UNROLL for (int i = 0; i < 4; ++i) {
-            f(x[i], half + i);
-            const Fr mine = x[i];
-            x[i] = x[i + 4], x[i + 4] = mine;
-        }
+    ROLLED for (int j = 0; j < 8; j += 2) {
+        f(x[0], j), f(x[1], j + 1);
+        const Fr first = x[0], second = x[1];
+        UNROLL for (int i = 0; i < 6; ++i) x[i] = x[i + 2];
+        x[6] = first, x[7] = second;
     }
 }
 

@@ -148,7 +148,15 @@ def test_instructions_are_those_of_the_disassembler(arch, tmp_path):
 
 # Kernels that live on products: by source, group and name the registers that leave room for the warps their design
 # counts on. They have no local memory at all.
-HOT = {}
+TRANSFORMS = {
+    "ntt": ("ntt_down", "ntt_up", "ntt_turn"),
+    "quotient": ("quotient_open", "quotient_circom", "quotient_bellman", "quotient_close"),
+}
+HOT = {
+    (source, None, kernel): {"bn254": 128, "bls12_381": 128}
+    for source, kernels in TRANSFORMS.items()
+    for kernel in kernels
+}
 
 
 @pytest.mark.parametrize("source, group, kernel", HOT)

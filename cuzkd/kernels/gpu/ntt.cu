@@ -10,14 +10,11 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_down(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
     values += vector_offset(vectors, count, log_n);
-    const Place begin = tile.place(tile.first_step());
     Fr x[8];
-    tile.load_octet(x, values, begin);
-    Place end = walk_down(tile, s, {t_down}, x);
-    if (log_cols < 2) {  // octets of neighbours: not one by one
-        exchange(s, x, end, begin);
-        end = begin;
-    }
+    tile.load_octet(x, values, tile.first_step());
+    walk_down(tile, s, {t_down}, x);
+    const int end = log_cols < 2 ? tile.first_step() : tile.last_step();  // octets of neighbours: not one by one
+    if (end != tile.last_step()) exchange(s, x, tile.place(tile.last_step()), tile.place(end));
     tile.store_octet(x, values, end);
 }
 
@@ -25,16 +22,12 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_up(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
     values += vector_offset(vectors, count, log_n);
-    const Place begin = tile.place(tile.last_step()), end = tile.place(tile.first_step());
     Fr x[8];
-    if (log_cols < 2) {
-        tile.load_octet(x, values, end);
-        exchange(s, x, end, begin);
-    } else {
-        tile.load_octet(x, values, begin);
-    }
+    const int begin = log_cols < 2 ? tile.first_step() : tile.last_step();
+    tile.load_octet(x, values, begin);
+    if (begin != tile.last_step()) exchange(s, x, tile.place(begin), tile.place(tile.last_step()));
     walk_up(tile, s, {t_up}, x);
-    tile.store_octet(x, values, end);
+    tile.store_octet(x, values, tile.first_step());
 }
 
 // The last pass of `down`, n times the coefficients to the odd coset w_2n <w>, and the first pass of `up`.
@@ -42,13 +35,14 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_turn(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
     values += vector_offset(vectors, count, log_n);
-    const Place begin = tile.place(tile.first_step());
     Fr x[8];
-    tile.load_octet(x, values, begin);
-    const uint32_t coset = walk_down(tile, s, {t_down}, x).block << 3;
-    each(x, [&](Fr& value, int j) { value = value * load(t_up + (coset | j)); });
+    tile.load_octet(x, values, tile.first_step());
+    walk_down(tile, s, {t_down}, x);
+    each(x, [&](Fr& value, int j) {
+        value = value * load(t_up + (tile.block_at(anew(tile.last_step())) << 3 | j));
+    });
     walk_up(tile, s, {t_up}, x);
-    tile.store_octet(x, values, begin);
+    tile.store_octet(x, values, tile.first_step());
 }
 
 // Powers in two levels: base^e = low[e mod 2^split] high[e >> split] (a constant factor may lie in high).

@@ -27,17 +27,16 @@ __device__ __forceinline__ Fr bellman_value(const Fr& a, const Fr& b, const Fr* 
 KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_open(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
-    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n, *const c = b + tile.n;
-    const Place begin = tile.place(tile.first_step());
+    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
 #pragma unroll 1
     for (int v = 0; v < 3; ++v) {  // c, b, a
         Fr x[8];
-        tile.load_octet(x, v == 2 ? a : b, begin);
+        tile.load_octet(x, v == 2 ? a : b, tile.first_step());
         if (v == 0) {
-            each(x, [&](Fr& value, int j) { value = value * load(a + tile.index(begin, j)); });
+            each(x, [&](Fr& value, int j) { value = value * load(a + tile.index(anew(tile.first_step()), j)); });
         }
-        const Place end = walk_down(tile, s, {t_down}, x);
-        tile.store_octet(x, v == 0 ? c : v == 1 ? b : a, end);
+        walk_down(tile, s, {t_down}, x);
+        tile.store_octet(x, v == 0 ? c : v == 1 ? b : a, tile.last_step());
     }
 }
 
@@ -45,20 +44,19 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_open(PASS_PARAMETER
 KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_circom(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
-    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n, *const c = b + tile.n;
-    const Place begin = tile.place(tile.last_step());
+    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
 #pragma unroll 1
     for (int v = 0; v < 3; ++v) {  // c, a, b
         Fr x[8];
-        tile.load_octet(x, v == 0 ? c : v == 1 ? a : b, begin);
-        const Place end = walk_up(tile, s, {t_up}, x);
+        tile.load_octet(x, v == 0 ? c : v == 1 ? a : b, tile.last_step());
+        walk_up(tile, s, {t_up}, x);
         if (v == 2) {
             each(x, [&](Fr& value, int j) {
-                const uint32_t i = tile.index(end, j);  // where this thread has just put a and c
+                const uint32_t i = tile.index(anew(tile.first_step()), j);  // where this thread has just put a and c
                 value = circom_scalar(load(a + i), value, load(c + i), constants);
             });
         }
-        tile.store_octet(x, v == 0 ? c : a, end);
+        tile.store_octet(x, v == 0 ? c : a, tile.first_step());
     }
 }
 
@@ -67,17 +65,19 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_circom(PASS_PARAMET
 KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_bellman(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
-    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n;
-    const Place begin = tile.place(tile.last_step()), middle = tile.place(tile.first_step());
+    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n();
     Fr x[8];
-    tile.load_octet(x, a, begin);
-    walk_up(tile, s, {t_up}, x);
-    tile.store_octet(x, a, middle);
-    tile.load_octet(x, b, begin);
-    walk_up(tile, s, {t_up}, x);
-    each(x, [&](Fr& value, int j) { value = bellman_value(load(a + tile.index(middle, j)), value, constants); });
+#pragma unroll 1
+    for (int v = 0; v < 2; ++v) {  // a, b
+        tile.load_octet(x, v == 0 ? a : b, tile.last_step());
+        walk_up(tile, s, {t_up}, x);
+        if (v == 0) tile.store_octet(x, a, tile.first_step());
+    }
+    each(x, [&](Fr& value, int j) {
+        value = bellman_value(load(a + tile.index(anew(tile.first_step()), j)), value, constants);
+    });
     walk_down(tile, s, {t_down}, x);
-    tile.store_octet(x, b, begin);
+    tile.store_octet(x, b, tile.last_step());
 }
 
 // bellman: the last pass of `down` on c and b, and a := the coefficients of h in natural order, CANONICAL.
@@ -89,19 +89,19 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_close(PASS_PARAMETE
     // Neighbours write neighbours: lines are written as a whole.
     if (gridDim.x / vectors == 1u << log_n >> rows) number = reverse_bits(number, log_n - rows);
     const Tile tile(number, shift, log_n, first, rows, done, log_cols);
-    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n, *const c = b + tile.n;
-    const Place begin = tile.place(tile.first_step()), end = tile.place(tile.last_step());
+    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
     Fr x[8];
-    tile.load_octet(x, c, begin);
-    walk_down(tile, s, {t_down}, x);
-    tile.store_octet(x, c, end);
-    tile.load_octet(x, b, begin);
-    walk_down(tile, s, {t_down}, x);
+#pragma unroll 1
+    for (int v = 0; v < 2; ++v) {  // c, b
+        tile.load_octet(x, v == 0 ? c : b, tile.first_step());
+        walk_down(tile, s, {t_down}, x);
+        if (v == 0) tile.store_octet(x, c, tile.last_step());
+    }
     each(x, [&](Fr& value, int j) {
-        const uint32_t i = tile.index(end, j);
-        if (i >= tile.n) return;
+        const uint32_t i = tile.index(anew(tile.last_step()), j);
+        if (i >= tile.n()) return;
         // w_2n^-rev(i), which is -t[mirrored(i)] but for i = 0
-        const uint32_t coset = end.block << 3 | j;
+        const uint32_t coset = tile.block_at(tile.last_step()) << 3 | j;
         const Fr back = coset == 0 ? value.neg() : value * load(t_down + mirrored(coset));
         store(a + reverse_bits(i, log_n), load(c + i) * load(constants + HALF) - back);
     });

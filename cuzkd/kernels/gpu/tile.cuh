@@ -21,55 +21,67 @@ struct Twiddles {
     __device__ __forceinline__ Fr operator[](uint32_t k) const { return load(at + k); }
 };
 
-// Where the octet of a thread lies in a tile: element j at slot + (j << log_step). block: its number in the octet's first
-// layer.
+// The same, but the compiler does not know: it computes anew what follows from it, where it would else keep eight addresses
+// in registers through all layers.
+__device__ __forceinline__ int anew(int q) {
+    asm volatile("" : "+r"(q));
+    return q;
+}
+
+// Where the octet of a thread lies in a tile: element j at slot + (j << log_step).
 struct Place {
-    uint32_t slot, block;
+    uint32_t slot;
     int log_step;
 };
 
 struct Tile {
-    int rows, done, log_cols;
-    uint32_t block;          // of layer `first`
-    uint32_t n, at, stride;  // at: of element (row 0, column 0) in its vector; stride: between rows
+    int log_n, log_stride, rows, done, log_cols;  // log_stride: between rows
+    uint32_t block, at;                           // of layer `first`; of element (row 0, column 0) in its vector
 
     // number: of the tile in its transform. shift: see PASS_PARAMETERS.
-    __device__ Tile(uint32_t number, uint32_t shift, int log_n, int first, int rows_, int done_, int log_cols_)
-        : rows(rows_), done(done_), log_cols(log_cols_) {
-        const int log_stride = log_n - first - rows, log_groups = log_stride - log_cols;
-        block = number >> log_groups;  // groups of columns side by side in a block
-        n = 1u << log_n;
-        stride = 1u << log_stride;
+    __device__ Tile(uint32_t number, uint32_t shift, int log_n_, int first, int rows_, int done_, int log_cols_)
+        : log_n(log_n_), log_stride(log_n - first - rows_), rows(rows_), done(done_), log_cols(log_cols_) {
+        const int log_groups = log_stride - log_cols;  // groups of columns side by side in a block
+        block = number >> log_groups;
         at = (block << (log_n - first)) + ((number - (block << log_groups)) << log_cols);
         block += shift;
     }
 
-    // Of this thread in the step whose octets begin at layer q.
+    // Of this thread, in the step whose octets begin at layer q.
     __device__ Place place(int q) const {
         const int log_part = rows - 3 - q;
-        const uint32_t column = threadIdx.x & ((1u << log_cols) - 1), rest = threadIdx.x >> log_cols;
-        const uint32_t low = rest & ((1u << log_part) - 1), high = rest >> log_part;
-        return {((high << (log_part + 3)) + low) << log_cols | column, (block << q) + high, log_part + log_cols};
+        const uint32_t column = threadIdx.x & ((1u << log_cols) - 1), row = threadIdx.x >> log_cols;
+        const uint32_t low = row & ((1u << log_part) - 1), high = row - low;
+        return {(high << 3 | low) << log_cols | column, log_part + log_cols};
     }
+    // The octet's number among the blocks of layer q.
+    __device__ uint32_t block_at(int q) const { return (block << q) + (threadIdx.x >> log_cols >> (rows - 3 - q)); }
     // The steps with which `down` begins and ends.
     __device__ int first_step() const { return done < rows - 3 ? done : rows - 3; }
     __device__ int last_step() const { return rows - 3; }
 
-    // Index of the octet's element j in its vector.
-    __device__ uint32_t index(const Place& place, int j) const {
-        const uint32_t slot = place.slot + (j << place.log_step);
-        return at + (slot >> log_cols) * stride + (slot & ((1u << log_cols) - 1));
+    __device__ uint32_t n() const { return 1u << log_n; }
+    // In its vector, of the element at a slot.
+    __device__ uint32_t index(uint32_t slot) const {
+        return at + (slot >> log_cols << log_stride) + (slot & ((1u << log_cols) - 1));
     }
-    __device__ void load_octet(Fr (&x)[8], const Fr* values, const Place& place) const {
+    // Of element j of the octet in the step at layer q.
+    __device__ uint32_t index(int q, int j) const {
+        const Place place = this->place(q);
+        return index(place.slot + (j << place.log_step));
+    }
+    __device__ void load_octet(Fr (&x)[8], const Fr* values, int q) const {
+        q = anew(q);
         UNROLL for (int j = 0; j < 8; ++j) {
-            const uint32_t i = index(place, j);
-            x[j] = i < n ? load(values + i) : Fr::zero();
+            const uint32_t i = index(q, j);
+            x[j] = i < n() ? load(values + i) : Fr::zero();
         }
     }
-    __device__ void store_octet(const Fr (&x)[8], Fr* values, const Place& place) const {
+    __device__ void store_octet(const Fr (&x)[8], Fr* values, int q) const {
+        q = anew(q);
         UNROLL for (int j = 0; j < 8; ++j) {
-            const uint32_t i = index(place, j);
-            if (i < n) store(values + i, x[j]);
+            const uint32_t i = index(q, j);
+            if (i < n()) store(values + i, x[j]);
         }
     }
 };
@@ -94,37 +106,32 @@ __device__ __forceinline__ void exchange(Shared& s, Fr (&x)[8], const Place& fro
     }
 }
 
-// All layers of `down`, from x at place(first_step()) to x at place(last_step()), which is returned.
-__device__ __forceinline__ Place walk_down(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
+// All layers of `down`, from x at place(first_step()) to x at place(last_step()).
+__device__ __forceinline__ void walk_down(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     int q = tile.first_step(), skip = tile.done - q;
-    Place place = tile.place(q);
 #pragma unroll 1
     for (;;) {
-        octet_down(x, t, place.block, skip);
-        if (q == tile.last_step()) return place;
-        const int next = q + 3;
+        octet_down(x, t, tile.block_at(q), skip);
+        if (q == tile.last_step()) return;
+        const int from = q, next = q + 3;
         q = next < tile.last_step() ? next : tile.last_step();
         skip = next - q;
-        const Place to = tile.place(q);
-        exchange(s, x, place, to);
-        place = to;
+        exchange(s, x, tile.place(from), tile.place(q));
     }
 }
 
 // All layers of `up`, the same way back.
-__device__ __forceinline__ Place walk_up(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
+__device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     const int layers = tile.rows - tile.done;
     int q = tile.last_step(), skip = layers < 3 ? 3 - layers : (3 - layers % 3) % 3;
-    Place place = tile.place(q);
 #pragma unroll 1
     for (;;) {
-        octet_up(x, t, place.block, skip);
-        if (q + skip == tile.done) return place;
+        octet_up(x, t, tile.block_at(q), skip);
+        if (q + skip == tile.done) return;
+        const int from = q;
         q += skip - 3;
         skip = 0;
-        const Place to = tile.place(q);
-        exchange(s, x, place, to);
-        place = to;
+        exchange(s, x, tile.place(from), tile.place(q));
     }
 }
 
