@@ -157,6 +157,13 @@ HOT = {
     for source, kernels in TRANSFORMS.items()
     for kernel in kernels
 }
+# These live on memory, so on warps: blocks of 512, of which a multiprocessor has two, or four.
+HOT |= {
+    ("digits", None, kernel): dict.fromkeys(nvrtc.CURVE_TYPES, registers)
+    for kernel, registers in {
+        "classify_scalars": 64, "count_bins": 64, "fill_bins": 64, "count_buckets": 32, "fill_buckets": 32,
+    }.items()
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("source, group, kernel", HOT)
