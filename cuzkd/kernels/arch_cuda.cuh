@@ -15,6 +15,11 @@
 #define CUZKD_KARATSUBA_WORDS 64
 #endif
 constexpr int KARATSUBA_WORDS = CUZKD_KARATSUBA_WORDS;
+// Whether products of 12 words are made of doubles, on GPUs that multiply these at full rate (arch_doubles.cuh).
+#if !defined(CUZKD_DOUBLES)
+#define CUZKD_DOUBLES 0
+#endif
+constexpr bool DOUBLES = CUZKD_DOUBLES;
 
 // The modulus and -1/p in 32-bit words. In constant memory: as literals, words of all ones or one would be turned into
 // negations and shifts, which breaks the pairs apart.
@@ -203,6 +208,8 @@ struct Row {
     }
 };
 
+#include "arch_doubles.cuh"
+
 template <class P>
 struct Machine {
     static constexpr int n = 2 * P::N;
@@ -211,7 +218,7 @@ struct Machine {
     // p = 1 - 2^32 mod 2^64 (Fr of BLS12-381): the low words of the reduction are additions.
     static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
     // Fewer wide products for more additions: whether that is faster, only measuring tells.
-    static constexpr bool by_halves = n >= KARATSUBA_WORDS;
+    static constexpr bool by_halves = n >= KARATSUBA_WORDS, by_doubles = DOUBLES && n % 3 == 0;
     using R = Row<n>;
     struct Words {
         uint32_t w[n];
@@ -293,8 +300,15 @@ struct Machine {
         R::wide_mul_by_halves(t, a.w, b.w);
         return redc_words(t);
     }
+    DEVICE static Words product_by_doubles(const Words& a, const Words& b) {
+        uint32_t t[2 * n];
+        Doubles<n>::wide_mul(t, a.w, b.w);
+        return redc_words(t);
+    }
     DEVICE static void wide(uint32_t* t, const uint32_t* x, const uint32_t* y) {
-        if constexpr (by_halves) {
+        if constexpr (by_doubles) {
+            Doubles<n>::wide_mul(t, x, y);
+        } else if constexpr (by_halves) {
             R::wide_mul_by_halves(t, x, y);
         } else {
             R::wide_mul(t, x, y);
@@ -303,7 +317,9 @@ struct Machine {
 
     // Where these are calls, the words travel by value, in registers.
     DEVICE_HOT static Words product(Words a, Words b) {
-        if constexpr (by_halves) {
+        if constexpr (by_doubles) {
+            return product_by_doubles(a, b);
+        } else if constexpr (by_halves) {
             return product_by_halves(a, b);
         } else {
             return product_by_words(a, b);
@@ -311,7 +327,11 @@ struct Machine {
     }
     DEVICE_HOT static Words square(Words a) {
         uint32_t t[2 * n];
-        R::wide_sqr(t, a.w);
+        if constexpr (by_doubles) {
+            Doubles<n>::wide_sqr(t, a.w);
+        } else {
+            R::wide_sqr(t, a.w);
+        }
         return redc_words(t);
     }
     DEVICE_HOT static Words two_products(Words a, Words b, Words c, Words d) { return products<true>(a, b, c, d); }
@@ -351,6 +371,9 @@ struct Machine {
     }
     DEVICE static void mul_by_halves(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product_by_halves(words(x), words(y)).w);
+    }
+    DEVICE static void mul_by_doubles(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        R::unite(r, product_by_doubles(words(x), words(y)).w);
     }
     DEVICE static void sqr(uint64_t* r, const uint64_t* x) { R::unite(r, square(words(x)).w); }
     // r = a b + c d, or a b - c d: a reduction less than two products.

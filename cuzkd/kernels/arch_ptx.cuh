@@ -56,4 +56,11 @@ DEVICE void subc(uint32_t& r, uint32_t a, uint32_t b) {
     asm volatile("subc.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
 }
 
+// a b + c towards zero; a double of its two halves; the bits of one.
+DEVICE double fma_rz(double a, double b, double c) { return __fma_rz(a, b, c); }
+DEVICE double double_of(uint32_t high, uint32_t low) {
+    return __hiloint2double(static_cast<int>(high), static_cast<int>(low));
+}
+DEVICE uint64_t bits_of(double x) { return static_cast<uint64_t>(__double_as_longlong(x)); }
+
 }  // namespace ptx

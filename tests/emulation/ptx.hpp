@@ -3,9 +3,11 @@
 // Also watched: a chain that ends without its carry being taken or known to be zero. `mul`, `madc`, `addc` and `subc` do not
 // set the flag; a carry out of one of the latter is an error of the caller's, and ends the process.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #define DEVICE inline __attribute__((always_inline))
 #define DEVICE_HOT inline __attribute__((noinline))
@@ -53,5 +55,26 @@ inline void addc(uint32_t& r, uint32_t a, uint32_t b) {
 inline void sub_cc(uint32_t& r, uint32_t a, uint32_t b) { flag = difference(r, a, b, 0); }
 inline void subc_cc(uint32_t& r, uint32_t a, uint32_t b) { flag = difference(r, a, b, flag); }
 inline void subc(uint32_t& r, uint32_t a, uint32_t b) { difference(r, a, b, flag); }  // 0 - 0 - borrow: a mask
+
+// a b + c towards zero, computed anew in integers: a, b, c and the result are multiples of 1, a and b no more than 2^50.
+inline double fma_rz(double a, double b, double c) {
+    __int128 sum = static_cast<__int128>(a) * static_cast<__int128>(b) + static_cast<__int128>(c);
+    unsigned __int128 size = sum < 0 ? -static_cast<unsigned __int128>(sum) : static_cast<unsigned __int128>(sum);
+    int shift = 0;
+    while (size >> shift >> 53) ++shift;
+    double value = std::ldexp(static_cast<double>(static_cast<uint64_t>(size >> shift)), shift);
+    return sum < 0 ? -value : value;
+}
+inline double double_of(uint32_t high, uint32_t low) {
+    uint64_t bits = static_cast<uint64_t>(high) << 32 | low;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+inline uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof x);
+    return bits;
+}
 
 }  // namespace ptx

@@ -46,6 +46,11 @@ void wide(const uint64_t* a, const uint64_t* b, uint64_t* out, size_t items) {
     for (size_t i = 0; i < items; ++i) {
         if (b) {
             Machine<P>::wide_mul(out + 2 * N * i, a + N * i, b + N * i);
+        } else if constexpr (Machine<P>::by_doubles) {
+            uint32_t x[n], t[2 * n];
+            Row<n>::split(x, a + N * i);
+            Doubles<n>::wide_sqr(t, x);
+            Row<2 * n>::unite(out + 2 * N * i, t);
         } else {
             uint32_t x[n], t[2 * n];
             Row<n>::split(x, a + N * i);

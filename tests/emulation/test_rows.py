@@ -22,6 +22,7 @@ from cuzkd.curves.params import CURVES
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 HERE = Path(__file__).parent
+WAYS = {"by words": (), "by halves": ("-DCUZKD_KARATSUBA_WORDS=8",), "by doubles": ("-DCUZKD_DOUBLES=1",)}
 OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")  # by number in rows.cpp
 
 
@@ -71,14 +72,14 @@ def _flat(column):
     return [c for pair in column for c in pair] if isinstance(column[0], tuple) else list(column)
 
 
-@pytest.fixture(scope="module", params=[(curve, words) for words in (64, 8) for curve in CURVES], ids=str)
+@pytest.fixture(scope="module", params=[(curve, how) for how in WAYS for curve in CURVES], ids=" ".join)
 def rows(request, tmp_path_factory):
-    """With products by halves, and without."""
-    curve, words = request.param
+    """With every way of a product."""
+    curve, how = request.param
     path = tmp_path_factory.mktemp("rows") / "rows.so"
     defines = [
         f"-DCUZKD_CURVE={nvrtc.CURVE_TYPES[curve]}",
-        f"-DCUZKD_KARATSUBA_WORDS={words}",
+        *WAYS[how],
         f'-DCUZKD_EMULATE_PTX="{HERE / "ptx.hpp"}"',
     ]
     flags = ["-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{nvrtc.KERNELS}"]
