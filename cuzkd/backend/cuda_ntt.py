@@ -40,17 +40,19 @@ TILES = 2  # for each processor, at least, before tiles are made smaller
 FUSED_TILES = 1.5  # likewise, before passes do three vectors one after another
 
 
-@lru_cache
 def layers(log_n: int) -> tuple[int, ...]:
     """Layers of each pass of `down`; `up` goes through them backwards. Three or more, but for fewer than 2^3 elements.
 
     Few passes first, then few steps of three layers, then even ones.
     """
-    if log_n <= LOG_ONE_PASS:
-        return (log_n,)
+    return (log_n,) if log_n <= LOG_ONE_PASS else _cut(log_n, LOG_WIDE, LOG_LAST)
+
+
+@lru_cache
+def _cut(log_n: int, log_wide: int, log_last: int) -> tuple[int, ...]:
     for wide in range(1, log_n):
-        cuts = [(*cut, log_n - sum(cut)) for cut in product(range(3, LOG_WIDE + 1), repeat=wide)]
-        fitting = [cut for cut in cuts if 3 <= cut[-1] <= LOG_LAST]
+        cuts = [(*cut, log_n - sum(cut)) for cut in product(range(3, log_wide + 1), repeat=wide)]
+        fitting = [cut for cut in cuts if 3 <= cut[-1] <= log_last]
         if fitting:
             return min(fitting, key=lambda cut: (sum(-(-n // 3) for n in cut), max(cut) - min(cut)))
     raise AssertionError(f"no passes for 2^{log_n}")

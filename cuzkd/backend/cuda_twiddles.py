@@ -72,12 +72,16 @@ class Twiddles:
 
     def bytes_for(self, bits: int) -> int:
         """Device memory that prepare(bits) takes."""
-        table = FR_BYTES << min(max(bits, 3), self._most_bits)
+        table = FR_BYTES << self._table_bits(bits)
         return table if bits <= self._most_bits else table + 4 * (FR_BYTES << LOG_TILE + LOG_WINDOW)
+
+    def _table_bits(self, bits: int) -> int:
+        """Of the table, where entries below 2^bits are wanted: no more than needed where windows are made anyway."""
+        return max(bits, 3) if bits <= self._most_bits else LOG_TILE + LOG_WINDOW  # an octet looks at eight
 
     def prepare(self, bits: int) -> None:
         """Have entries below 2^bits at hand. bits + 1 is at most the field's two-adicity."""
-        wanted = min(max(bits, 3), self._most_bits)  # an octet looks at eight
+        wanted = self._table_bits(bits)
         if wanted > self._bits:
             self._table = None  # first, so that both need not be there
             self._table = self._make_table(wanted)
@@ -101,9 +105,9 @@ class Twiddles:
             yield Window(self._table, self._table, 0, 0, 1 << log_tiles)
             return
         assert self._windows is not None and first == log_tiles >= LOG_WINDOW
-        tiles = 1 << LOG_WINDOW
-        yield Window(self._table, self._table, 0, 0, tiles)
-        for number in range(1, 1 << log_tiles - LOG_WINDOW):
+        tiles, covered = 1 << LOG_WINDOW, self._bits - (levels - 1)  # 2^covered tiles need no window
+        yield Window(self._table, self._table, 0, 0, 1 << covered)
+        for number in range(1 << covered - LOG_WINDOW, 1 << log_tiles - LOG_WINDOW):
             for window, source in zip(self._windows, (mirrored(number), number), strict=True):
                 self._fill(window, source * tiles, levels, least)
             yield Window(*self._windows, number * tiles, (tiles - number * tiles) % (1 << 32), tiles)
@@ -115,11 +119,8 @@ class Twiddles:
         self._lane.launch(self._module, "twiddle_window", blocks(n, 256), 256, window, *shape, np.uint64(n))
 
     def _make_table(self, bits: int) -> Buffer:
-        table, powers, n = (
-            self._lane.scratch(FR_BYTES << bits),
-            self.powers(self._root(bits), bits, 1),
-            1 << bits,
-        )
+        n, powers = 1 << bits, self.powers(self._root(bits), bits, 1)
+        table = self._lane.scratch(n * FR_BYTES)
         how = (powers.low, powers.high, powers.split, bits, np.uint64(n))
         self._lane.launch(self._module, "twiddles", blocks(n, 256), 256, table, *how)
         return table

@@ -29,10 +29,8 @@ def cut(monkeypatch):
             for module in (cuda_ntt, cuda_twiddles):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, value)
-        cuda_ntt.layers.cache_clear()
 
-    yield choose
-    cuda_ntt.layers.cache_clear()
+    return choose
 
 
 SHORT_PASSES = {"LOG_ONE_PASS": 5, "LOG_WIDE": 4, "LOG_LAST": 5}  # three of them from 2^10 on, four from 2^14
@@ -131,13 +129,17 @@ def test_networks(gpu, cut, curve, how, log_n):
         assert np.array_equal(got, HOST.field_op(curve, "fr", "mul", vector, times_n))
 
 
-def test_a_table_grows_with_its_largest_domain(gpu, cut, curve):
-    rng, transforms = np.random.default_rng(0), made(gpu, curve, table_bytes=1 << 20)
-    for log_n in (3, 7, 5, 8, 7):
+@pytest.mark.parametrize(("how", "table_bytes"), [("as ever", 1 << 20), ("windows", 32 << 8)])
+def test_domains_come_in_any_order(gpu, cut, curve, how, table_bytes):
+    """The table grows with the largest; where it stays behind, it is used as far as it goes."""
+    cut(**CUTS[how])
+    rng, transforms = np.random.default_rng(0), made(gpu, curve, table_bytes=table_bytes)
+    for log_n in (3, 10, 7, 5, 8, 7, 11, 10):
         pair = [montgomery(rng, curve, 1 << log_n) for _ in range(2)]
         triple = np.stack([*pair, pair[0]])
-        got = run(gpu, triple, lambda at, log_n=log_n: transforms.quotient(at, log_n, "circom"))
-        assert np.array_equal(got[0], HOST.quotient(curve, *pair, 5))
+        for reduction in REDUCTIONS:
+            got = run(gpu, triple, lambda at, n=log_n, by=reduction: transforms.quotient(at, n, by))
+            assert np.array_equal(got[0], HOST.quotient(curve, *pair, 5, reduction))
 
 
 @pytest.mark.parametrize(("how", "table_bytes"), [("as ever", 1 << 20), ("windows", 0)])
