@@ -12,7 +12,9 @@ from cuzkd.backend.protocol import U64, SparseMatrix
 
 FIELD_OPS = ("add", "sub", "mul", "sqr", "neg", "inv", "to_mont", "from_mont")  # by number in gpu/fields.cu
 POINT_OPS = ("add", "double", "neg")  # by number in gpu/points.cu
-CHAINS = ("by_words", "by_halves", "squares", "inverses")  # kernels of gpu/chains.cu
+CHAINS = (  # kernels of gpu/chains.cu
+    "by_words", "by_halves", "by_summed_doubles", "by_chained_doubles", "squares", "inverses",
+)  # fmt: skip
 CHAIN_THREADS = 128  # of a block there
 
 

@@ -10,16 +10,17 @@
 // for a square; tests/gpu/test_counts.py counts them in the compiled code.
 #pragma once
 
-// From how many words on products are made of products of half the words.
-#if !defined(CUZKD_KARATSUBA_WORDS)
-#define CUZKD_KARATSUBA_WORDS 64
+// How long a modulus has to be, in words, for products to be made of products of half the words; and of doubles, on GPUs
+// that multiply these at full rate, and then whether columns are summed in them (arch_doubles.cuh). 99: never.
+#if !defined(CUZKD_HALVES_FROM)
+#define CUZKD_HALVES_FROM 99
 #endif
-constexpr int KARATSUBA_WORDS = CUZKD_KARATSUBA_WORDS;
-// Whether products of 12 words are made of doubles, on GPUs that multiply these at full rate (arch_doubles.cuh).
-#if !defined(CUZKD_DOUBLES)
-#define CUZKD_DOUBLES 0
+#if !defined(CUZKD_DOUBLES_FROM)
+#define CUZKD_DOUBLES_FROM 99
 #endif
-constexpr bool DOUBLES = CUZKD_DOUBLES;
+#if !defined(CUZKD_DOUBLES_CHAINED)
+#define CUZKD_DOUBLES_CHAINED true
+#endif
 
 // The modulus and -1/p in 32-bit words. In constant memory: as literals, words of all ones or one would be turned into
 // negations and shifts, which breaks the pairs apart.
@@ -217,8 +218,9 @@ struct Machine {
     static constexpr bool has_sum = P::BITS + 2 <= 32 * n;  // two products and a reduction, all at once: 3p in n words
     // p = 1 - 2^32 mod 2^64 (Fr of BLS12-381): the low words of the reduction are additions.
     static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
-    // Fewer wide products for more additions: whether that is faster, only measuring tells.
-    static constexpr bool by_halves = n >= KARATSUBA_WORDS, by_doubles = DOUBLES && n % 3 == 0;
+    // Fewer wide products for more of other operations: whether that is faster, only measuring tells.
+    static constexpr bool by_halves = n >= CUZKD_HALVES_FROM, by_doubles = n >= CUZKD_DOUBLES_FROM;
+    using D = Doubles<n, CUZKD_DOUBLES_CHAINED>;
     using R = Row<n>;
     struct Words {
         uint32_t w[n];
@@ -300,14 +302,15 @@ struct Machine {
         R::wide_mul_by_halves(t, a.w, b.w);
         return redc_words(t);
     }
+    template <bool chained>
     DEVICE static Words product_by_doubles(const Words& a, const Words& b) {
         uint32_t t[2 * n];
-        Doubles<n>::wide_mul(t, a.w, b.w);
+        Doubles<n, chained>::wide_mul(t, a.w, b.w);
         return redc_words(t);
     }
     DEVICE static void wide(uint32_t* t, const uint32_t* x, const uint32_t* y) {
         if constexpr (by_doubles) {
-            Doubles<n>::wide_mul(t, x, y);
+            D::wide_mul(t, x, y);
         } else if constexpr (by_halves) {
             R::wide_mul_by_halves(t, x, y);
         } else {
@@ -318,7 +321,7 @@ struct Machine {
     // Where these are calls, the words travel by value, in registers.
     DEVICE_HOT static Words product(Words a, Words b) {
         if constexpr (by_doubles) {
-            return product_by_doubles(a, b);
+            return product_by_doubles<CUZKD_DOUBLES_CHAINED>(a, b);
         } else if constexpr (by_halves) {
             return product_by_halves(a, b);
         } else {
@@ -328,7 +331,7 @@ struct Machine {
     DEVICE_HOT static Words square(Words a) {
         uint32_t t[2 * n];
         if constexpr (by_doubles) {
-            Doubles<n>::wide_sqr(t, a.w);
+            D::wide_sqr(t, a.w);
         } else {
             R::wide_sqr(t, a.w);
         }
@@ -365,15 +368,16 @@ struct Machine {
     DEVICE static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product(words(x), words(y)).w);
     }
-    // Both ways of a product, whichever is chosen: for measuring.
+    // Every way of a product, whichever is chosen: for measuring.
     DEVICE static void mul_by_words(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product_by_words(words(x), words(y)).w);
     }
     DEVICE static void mul_by_halves(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product_by_halves(words(x), words(y)).w);
     }
+    template <bool chained>
     DEVICE static void mul_by_doubles(uint64_t* r, const uint64_t* x, const uint64_t* y) {
-        R::unite(r, product_by_doubles(words(x), words(y)).w);
+        R::unite(r, product_by_doubles<chained>(words(x), words(y)).w);
     }
     DEVICE static void sqr(uint64_t* r, const uint64_t* x) { R::unite(r, square(words(x)).w); }
     // r = a b + c d, or a b - c d: a reduction less than two products.

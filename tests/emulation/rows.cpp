@@ -49,7 +49,7 @@ void wide(const uint64_t* a, const uint64_t* b, uint64_t* out, size_t items) {
         } else if constexpr (Machine<P>::by_doubles) {
             uint32_t x[n], t[2 * n];
             Row<n>::split(x, a + N * i);
-            Doubles<n>::wide_sqr(t, x);
+            Machine<P>::D::wide_sqr(t, x);
             Row<2 * n>::unite(out + 2 * N * i, t);
         } else {
             uint32_t x[n], t[2 * n];

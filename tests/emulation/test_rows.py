@@ -22,7 +22,12 @@ from cuzkd.curves.params import CURVES
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 HERE = Path(__file__).parent
-WAYS = {"by words": (), "by halves": ("-DCUZKD_KARATSUBA_WORDS=8",), "by doubles": ("-DCUZKD_DOUBLES=1",)}
+WAYS = {
+    "by words": (),
+    "by halves": ("-DCUZKD_HALVES_FROM=8",),
+    "by summed doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=false"),
+    "by chained doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=true"),
+}
 OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")  # by number in rows.cpp
 
 

@@ -1,7 +1,7 @@
 // gpu/chains.cu - products one after another in registers: what the multiply pipe gives where nothing else is done.
 //
 // Measured beside the kernels of a proof, which spend most of their time on such products, and to choose how they are
-// made (CUZKD_KARATSUBA_WORDS in arch_cuda.cuh).
+// made (CUZKD_HALVES_FROM and the others there, in arch_cuda.cuh).
 #define CUZKD_INLINE
 #include "module.cuh"
 
@@ -17,25 +17,35 @@ __device__ __forceinline__ void chain(F* v, uint32_t rounds, Step step) {
     *v = x;
 }
 
-// A product in one of the two ways that arch_cuda.cuh has; elsewhere just a product.
-template <bool halves, class P>
+// A product in one of the ways that arch_cuda.cuh has; elsewhere just a product.
+enum class Way { words, halves, summed_doubles, chained_doubles };
+template <Way way, class P>
 __device__ __forceinline__ Field<P> product(const Field<P>& x, const Field<P>& y) {
+    using M = Machine<P>;
     Field<P> r;
-    if constexpr (!Machine<P>::has_wide) {
+    if constexpr (!M::has_wide) {
         r = x * y;
-    } else if constexpr (halves) {
-        Machine<P>::mul_by_halves(r.v, x.v, y.v);
+    } else if constexpr (way == Way::words) {
+        M::mul_by_words(r.v, x.v, y.v);
+    } else if constexpr (way == Way::halves) {
+        M::mul_by_halves(r.v, x.v, y.v);
     } else {
-        Machine<P>::mul_by_words(r.v, x.v, y.v);
+        M::template mul_by_doubles<way == Way::chained_doubles>(r.v, x.v, y.v);
     }
     return r;
 }
 
 KERNEL __launch_bounds__(128) by_words(F* v, uint32_t rounds) {
-    chain(v, rounds, [](const F& x, const F& y) { return product<false>(x, y); });
+    chain(v, rounds, [](const F& x, const F& y) { return product<Way::words>(x, y); });
 }
 KERNEL __launch_bounds__(128) by_halves(F* v, uint32_t rounds) {
-    chain(v, rounds, [](const F& x, const F& y) { return product<true>(x, y); });
+    chain(v, rounds, [](const F& x, const F& y) { return product<Way::halves>(x, y); });
+}
+KERNEL __launch_bounds__(128) by_summed_doubles(F* v, uint32_t rounds) {
+    chain(v, rounds, [](const F& x, const F& y) { return product<Way::summed_doubles>(x, y); });
+}
+KERNEL __launch_bounds__(128) by_chained_doubles(F* v, uint32_t rounds) {
+    chain(v, rounds, [](const F& x, const F& y) { return product<Way::chained_doubles>(x, y); });
 }
 KERNEL __launch_bounds__(128) squares(F* v, uint32_t rounds) {
     chain(v, rounds, [](const F& x, const F&) { return x.sqr(); });
