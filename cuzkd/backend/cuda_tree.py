@@ -23,30 +23,26 @@ from cuzkd.backend.cuda_lists import Lists
 from cuzkd.curves.params import CURVES
 
 THREADS = 128  # of gpu/tree.cu
-# By the degree of the field of coordinates:
-BLOCKS = {1: 4, 2: 2}  # of its kernels on a multiprocessor: RESIDENT there
-PAIRS_PER_THREAD = {1: 8, 2: 4}  # at most, to one inversion of a warp
+# By the bytes of a coordinate:
+BLOCKS = {32: 5, 48: 4, 64: 2, 96: 2}  # of its kernels on a multiprocessor: RESIDENT there
+PAIRS_PER_THREAD = {32: 8, 48: 8, 64: 4, 96: 4}  # at most, to one inversion of a warp. To be measured
 SCAN_BLOCK, SCAN_THREADS = 4096, 512  # of gpu/rounds.cu
 SUM_THREADS = 64  # of gpu/msm.cu
 PIECE = 256  # points of a long list that one block adds
 SUMS_PER_PROCESSOR = 8  # blocks of SUM_THREADS
 SPARE_ROUNDS = 2  # beyond those that a list of mean length takes: random lists are then hardly ever long
+MOST_ROUNDS = 30  # of gpu/tree.cu, whose lengths have 32 bits
 LOG_LEFT = 8  # bits of a bucket's number that are left to blocks, the others are halved
-
-
-def degree(group: str) -> int:
-    """Of the field of a group's coordinates."""
-    return 1 if group == "g1" else 2
 
 
 def coordinate_bytes(curve: str, group: str) -> int:
     """Bytes of one coordinate of a point."""
-    return 8 * CURVES[curve].fq_limbs * degree(group)
+    return 8 * CURVES[curve].fq_limbs * (1 if group == "g1" else 2)
 
 
 def rounds_for(mean: int) -> int:
     """Rounds for lists of so many entries in the mean."""
-    return max(1, (max(mean, 1) - 1).bit_length() + SPARE_ROUNDS)
+    return min(max(1, (max(mean, 1) - 1).bit_length() + SPARE_ROUNDS), MOST_ROUNDS)
 
 
 def halvings(log_buckets: int) -> int:
@@ -139,8 +135,8 @@ class Tree:
 
     def __init__(self, lane: Lane, curve: str, group: str) -> None:
         self.curve = curve
-        self.most = PAIRS_PER_THREAD[degree(group)]
-        self.blocks = lane.device.processors * BLOCKS[degree(group)]
+        self.most = PAIRS_PER_THREAD[coordinate_bytes(curve, group)]
+        self.blocks = lane.device.processors * BLOCKS[coordinate_bytes(curve, group)]
         self._lane = lane
         self._tree = nvrtc.Module("tree", curve, group=group)
         self._msm = nvrtc.Module("msm", curve, group=group)

@@ -166,8 +166,31 @@ HOT |= {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("kernel", "products"), [("ntt_down", 4), ("ntt_up", 4), ("ntt_turn", 4 + 4 + 2)])
+def test_transforms_are_products(arch, curve, kernel, products):
+    """Code for a layer of an octet each way, and for two of its eight factors; the rest is for addresses."""
+    found = compiled(nvrtc.Module("ntt", curve), arch)[kernel]
+    assert 0 <= found.wide - products * costs(curve, 8)["mul"].wide <= 30
+
+
 @pytest.mark.parametrize("source, group, kernel", HOT)
 def test_hot_kernels_stay_in_registers(arch, curve, source, group, kernel):
     found = compiled(nvrtc.Module(source, curve, group=group), arch)[kernel]
     assert found.local == 0
     assert found.registers <= HOT[source, group, kernel][curve]
+
+
+# The pair tree: how many of its blocks a multiprocessor is to hold (RESIDENT in gpu/tree.cu) decides the registers. In
+# local memory are the operands of a block's one inversion, and some words of the place in the lists.
+TREE = {
+    ("bn254", "g1"): (96, 50), ("bls12_381", "g1"): (128, 90),
+    ("bn254", "g2"): (255, 40), ("bls12_381", "g2"): (255, 220),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("group", nvrtc.GROUP_TYPES)
+@pytest.mark.parametrize("kernel", ["add_round", "halve"])
+def test_the_pair_tree_leaves_room_for_its_blocks(arch, curve, group, kernel):
+    found = compiled(nvrtc.Module("tree", curve, group=group), arch)[kernel]
+    registers, local = TREE[curve, group]
+    assert found.registers <= registers and found.local <= local

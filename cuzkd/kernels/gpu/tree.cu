@@ -20,7 +20,8 @@ using F = Group::F;
 
 constexpr uint32_t NEGATIVE = 0x80000000u;
 constexpr uint32_t THREADS = 128, WARP = 32;
-constexpr int RESIDENT = sizeof(F) <= 48 ? 4 : 2;  // blocks on a multiprocessor: TREE_BLOCKS in backend/cuda_tree.py
+// Blocks on a multiprocessor (BLOCKS in backend/cuda_tree.py): what decides how many registers there are.
+constexpr int RESIDENT = sizeof(F) == 32 ? 5 : sizeof(F) == 48 ? 4 : 2;
 
 // 1/mine of each thread; none is zero. Neighbouring levels: products of two of the level below, at `level` on.
 __device__ F block_inverse(const F& mine) {
@@ -35,7 +36,7 @@ __device__ F block_inverse(const F& mine) {
         __syncthreads();
     }
     // Warp number i of a block runs on the same quarter of the multiprocessor in all blocks: spread this over them.
-    uint32_t inverter = static_cast<uint32_t>(static_cast<uint64_t>(blockIdx.x) * (THREADS / WARP) / gridDim.x);
+    uint32_t inverter = blockIdx.x * (THREADS / WARP) / gridDim.x;
     if (t / WARP == inverter) s[level + t % WARP] = s[level + t % WARP].inv();
     __syncthreads();
     F inverse;
