@@ -59,6 +59,8 @@ Part = Callable[[Trials, str, int], Iterator[Case]]
 def _fields(bench: Trials, curve: str, n: int) -> Iterator[Case]:
     for fld in ("fr", "fq"):
         yield fld, n, partial(bench.product, curve, fld, n)
+        for way, length in bench.chains.items():
+            yield f"{fld}, {way.replace('_', ' ')}", n * length, partial(bench.chain, curve, fld, way, n)
 
 
 def _transforms(bench: Trials, curve: str, n: int) -> Iterator[Case]:
@@ -148,7 +150,10 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     if "rows" in parts and not any(cell.part == "rows" for cell in cells):
         report.notes.append(f"Rows: none measured: the circuit has {MIN_CONSTRAINTS:,} constraints at least.")
     if backend.name == "cuda" and "fields" in parts:
-        report.notes.append("Products on a device read two operands from its memory and write one.")
+        report.notes.append(
+            "Products on a device read two operands from its memory and write one; those with more to their name, "
+            "squares and inverses stay in registers: what the multipliers give by themselves."
+        )
     report.numbers = {
         "options": vars(options),
         "how": bench.how,

@@ -12,7 +12,7 @@ is left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from cuzkd.formats.zkey import ROOT_FAMILY
 
 Trial = Callable[[], float]
 FR_BYTES = 32
+CHAIN_ROUNDS = 256  # products of one chain: so many that its loads and stores are nothing
 _SEED = 1  # the same operands in every run
 
 
@@ -49,9 +50,13 @@ class Trials(Protocol):
     """The operations. fld: "fr" or "fq"; n: items, a power of two for transforms; vectors are in Montgomery form."""
 
     how: str  # how time is taken, for people
+    chains: Mapping[str, int]  # ways of products in registers, and how many of them one chain has
 
     def product(self, curve: str, fld: str, n: int) -> Trial:
         """n products, element by element."""
+
+    def chain(self, curve: str, fld: str, way: str, n: int) -> Trial | None:
+        """n chains of products, operands in registers. None for fewer than one block has."""
 
     def transform(self, curve: str, n: int) -> Trial:
         """One transform."""
@@ -76,6 +81,7 @@ class OnHost:
     """All threads of the native pool; the clock around the call, which allocates what it returns."""
 
     how = "clock around the call, all threads; transforms and quotients copy their operands first"
+    chains: Mapping[str, int] = {}
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -85,6 +91,9 @@ class OnHost:
         modulus = CURVES[curve].r if fld == "fr" else CURVES[curve].q
         a = elements(modulus, n)
         return _clocked(self._backend.field_op, curve, fld, "mul", a, a[::-1].copy())
+
+    def chain(self, curve: str, fld: str, way: str, n: int) -> None:
+        """Operands of a processor lie in its memory."""
 
     def transform(self, curve: str, n: int) -> Trial:
         return _clocked(self._backend.ntt, curve, elements(CURVES[curve].r, n), ROOT_FAMILY)
@@ -131,6 +140,9 @@ class OnDevice:
     how = "CUDA events around the kernels, operands in device memory; transforms in the kernels' own order"
 
     def __init__(self, backend: Any) -> None:
+        from cuzkd.backend import cuda_ops
+
+        self.chains: Mapping[str, int] = dict.fromkeys(cuda_ops.CHAINS, CHAIN_ROUNDS) | {"inverses": 1}
         self._backend = backend
         self._gpu = backend.gpu
         self._lane = backend.gpu.compute
@@ -147,6 +159,16 @@ class OnDevice:
         return self._timed(
             lambda: self._lane.launch(module, "field_op", grid, 256, op, a, a, out, np.uint64(n))
         )
+
+    def chain(self, curve: str, fld: str, way: str, n: int) -> Trial | None:
+        from cuzkd.backend import cuda_ops
+
+        n_blocks = n // cuda_ops.CHAIN_THREADS
+        if n_blocks == 0:
+            return None
+        modulus = CURVES[curve].r if fld == "fr" else CURVES[curve].q
+        values, rounds = self._put(elements(modulus, 2 * n)), self.chains[way]
+        return self._timed(lambda: cuda_ops.chain(self._lane, curve, fld, way, values, n_blocks, rounds))
 
     def transform(self, curve: str, n: int) -> Trial:
         """Natural order in, reversed out."""

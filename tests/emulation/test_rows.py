@@ -28,7 +28,8 @@ WAYS = {
     "by summed doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=false"),
     "by chained doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=true"),
 }
-OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")  # by number in rows.cpp
+# By number in rows.cpp.
+OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")
 
 
 class Rows:
