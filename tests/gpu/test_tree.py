@@ -10,7 +10,7 @@ from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 pytest.importorskip("cupy")
-from cuzkd.backend import cuda_tree
+from cuzkd.backend import cuda_msm, cuda_tree
 from cuzkd.backend.cuda_lists import Lists
 from cuzkd.backend.cuda_tree import Counted, Tree
 
@@ -139,3 +139,27 @@ def test_weighted_sums_of_buckets(gpu, curve, group, log_left, windows, monkeypa
             expected += [sum(k for b, k in enumerate(window) if b >> i & 1) for i in range(log)]
         expected += [units[j]]
     assert np.array_equal(got, multiples(curve, group, expected).reshape(got.shape))
+
+
+@pytest.mark.parametrize("kind", ["random", "ones", "small"])
+def test_a_sum_of_many_chunks(gpu, curve, group, kind, monkeypatch):
+    """Sets in groups, entries in chunks, and buckets halved, as it is for sums that fill a card."""
+    monkeypatch.setattr(cuda_msm, "MIN_CHUNK", 64)
+    monkeypatch.setattr(cuda_tree, "LOG_LEFT", 2)
+    rng, r = random.Random(1), CURVES[curve].r
+    n = 300
+    logs = [rng.choice([0, 1, rng.randrange(r)]) for _ in range(n)]
+    by = [
+        rng.randrange(r) if kind == "random" else 1 if kind == "ones" else rng.randrange(-9, 9) % r
+        for _ in logs
+    ]
+    with gpu.gpu.guard():
+        monkeypatch.setattr(gpu.sums(curve, gpu.gpu.compute), "group_bytes", 1)
+    cuda_msm.plan.cache_clear()
+    try:
+        got = gpu.msm(curve, group, multiples(curve, group, logs), limbs.from_ints(by, limbs.FR_LIMBS))
+    finally:
+        cuda_msm.plan.cache_clear()
+    assert np.array_equal(
+        got[None], multiples(curve, group, [sum(k * s for k, s in zip(logs, by, strict=True))])
+    )
