@@ -76,6 +76,8 @@ def _sums(bench: Trials, curve: str, n: int) -> Iterator[Case]:
     for group in GROUPS:
         for kind in KINDS:
             yield f"{group}, {kind}", n, partial(bench.sum, curve, group, n, kind)
+        yield f"{group}, random, by a table", n, partial(bench.sum_by_table, curve, group, n)
+        yield f"{group}, making that table", n, partial(bench.table, curve, group, n)
 
 
 def _multiples(bench: Trials, curve: str, n: int) -> Iterator[Case]:

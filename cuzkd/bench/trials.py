@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,6 +68,12 @@ class Trials(Protocol):
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
         """A multi-scalar sum over n distinct points that are there already."""
 
+    def sum_by_table(self, curve: str, group: str, n: int) -> Trial | None:
+        """The same with random scalars by the best table that half of the free memory holds. None where none helps."""
+
+    def table(self, curve: str, group: str, n: int) -> Trial | None:
+        """The making of that table."""
+
     def multiples(self, curve: str, group: str, n: int) -> Trial:
         """n multiples of the generator."""
 
@@ -106,6 +113,11 @@ class OnHost:
         return _clocked(
             self._backend.msm, curve, group, self._bases(curve, group, n), scalars(curve, n, kind)
         )
+
+    def sum_by_table(self, curve: str, group: str, n: int) -> None:
+        """A processor has no tables."""
+
+    table = sum_by_table
 
     def multiples(self, curve: str, group: str, n: int) -> Trial:
         return _clocked(cpu.fixed_base_mul, curve, group, scalars(curve, n, "random"))
@@ -187,12 +199,49 @@ class OnDevice:
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
         from cuzkd.backend.cuda_msm import Query
 
-        query = Query("sum", group, self._bases(curve, group, n))
+        return self._sum(curve, Query("sum", group, self._bases(curve, group, n)), n, kind)
+
+    def sum_by_table(self, curve: str, group: str, n: int) -> Trial | None:
+        from cuzkd.backend.cuda_msm import Query
+
+        if (table := self._best_table(curve, group, n)) is None:
+            return None
+        make, out = self._table(curve, group, n, table)
+        with self._gpu.guard():
+            make()
+        return self._sum(curve, Query("sum", group, out, table=table), n, "random")
+
+    def table(self, curve: str, group: str, n: int) -> Trial | None:
+        table = self._best_table(curve, group, n)
+        return table and self._timed(self._table(curve, group, n, table)[0])
+
+    def _sum(self, curve: str, query: Any, n: int, kind: str) -> Trial:
         values = self._put(scalars(curve, n, kind))
         sums = self._backend.sums(curve, self._lane)
         return self._timed(
             lambda: sums.run([values], n, [query], lambda phase: None, lambda query, plan, points: None)
         )
+
+    def _best_table(self, curve: str, group: str, n: int) -> Any:
+        from cuzkd.backend import cuda_tables
+
+        room = self._backend.vram().free_bytes // 2
+        return cuda_tables.best_table(n, CURVES[curve].r.bit_length(), self._point_bytes(curve, group), room)
+
+    def _table(self, curve: str, group: str, n: int, table: Any) -> tuple[Callable[[], None], Any]:
+        """What enqueues its making, and where it will be."""
+        from cuzkd.backend import cuda_tables
+
+        out = self._scratch(cuda_tables.table_bytes(n, self._point_bytes(curve, group), table))
+        shape = (n, CURVES[curve].r.bit_length(), table)
+        return partial(
+            cuda_tables.make_table, self._lane, curve, group, self._bases(curve, group, n), *shape, out
+        ), out
+
+    def _point_bytes(self, curve: str, group: str) -> int:
+        from cuzkd.backend.cuda_tree import coordinate_bytes
+
+        return 2 * coordinate_bytes(curve, group)
 
     def multiples(self, curve: str, group: str, n: int) -> Trial:
         with self._gpu.guard():
