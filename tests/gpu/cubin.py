@@ -15,10 +15,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 KINDS = {
-    0x002: "mov", 0x003: "p2r", 0x007: "sel", 0x00C: "isetp", 0x010: "iadd3", 0x012: "lop3", 0x017: "imnmx",
-    0x019: "shf", 0x024: "imad", 0x025: "imad.wide", 0x027: "imad.hi", 0x035: "hfma2.mma", 0x048: "vimnmx",
-    0x118: "nop", 0x144: "call.rel", 0x147: "bra", 0x14D: "exit", 0x150: "ret.rel", 0x181: "ldg", 0x182: "ldc",
-    0x183: "ldl", 0x184: "lds", 0x186: "stg", 0x187: "stl", 0x188: "sts",
+    0x002: "mov", 0x003: "p2r", 0x007: "sel", 0x00C: "isetp", 0x010: "iadd3", 0x011: "lea", 0x012: "lop3",
+    0x017: "imnmx", 0x019: "shf", 0x024: "imad", 0x025: "imad.wide", 0x027: "imad.hi", 0x029: "dadd",
+    0x02B: "dfma", 0x035: "hfma2.mma", 0x048: "vimnmx", 0x118: "nop", 0x144: "call.rel", 0x147: "bra",
+    0x14D: "exit", 0x150: "ret.rel", 0x181: "ldg", 0x182: "ldc", 0x183: "ldl", 0x184: "lds", 0x186: "stg",
+    0x187: "stl", 0x188: "sts",
 }  # fmt: skip
 REGISTER_COUNT, FRAME_BYTES = 0x2F, 0x11  # attributes of .nv.info
 SIZED = 4  # the format of an attribute that says how long it is
