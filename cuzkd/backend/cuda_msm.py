@@ -46,6 +46,7 @@ MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
 ENTRY_COST = 0.1  # of one entry's way into its list
 BUCKET_COST = 1.8  # of one bucket: two additions of its weighted sum, and one less in its list
 ROUND_COST = 100_000.0  # of a round, whatever there is to add: an inversion's time
+LONG_LISTS = 1000  # that are added up one by one, by a block each, in the time of a round
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,19 @@ def window_cost(counts: Counts, scalar_bits: int, c: int, copies: int = 1) -> fl
     windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
     entries = counts.full * windows + counts.small * min(windows, small_windows(c))
     summed = (1 + ENTRY_COST) * entries + BUCKET_COST * buckets * blocks(windows, copies)
-    return summed + ROUND_COST * (_rounds(counts, c, copies) + halvings(c - 1))
+    return summed + ROUND_COST * (_rounds(counts, scalar_bits, c, copies) + halvings(c - 1))
 
 
-def _rounds(counts: Counts, c: int, copies: int) -> int:
-    """For lists of mean length, and for what these leave of the units' to be less than a round's time."""
-    of_units = counts.units // int(ROUND_COST)
-    return max(rounds_for((counts.busy * copies) >> (c - 1)), of_units.bit_length())
+def _rounds(counts: Counts, scalar_bits: int, c: int, copies: int) -> int:
+    """For lists of mean length, and for what these leave of the units' to be less than a round's time. Also for those
+    of the top window, of which there are fewer where it has fewer bits, if so many would take longer one by one.
+    """
+    of_units = (counts.units // int(ROUND_COST)).bit_length()
+    mean = (counts.busy * copies) >> (c - 1)
+    rounds = max(rounds_for(mean), of_units)
+    top_bits = min(c - 1, scalar_bits - 1 - c * (blocks(scalar_bits, c) - 1))
+    more = rounds_for(mean + (counts.full >> top_bits)) - rounds
+    return rounds + more if 1 << top_bits > LONG_LISTS * more > 0 else rounds
 
 
 def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
@@ -148,7 +155,7 @@ def plan(
         c, copies = table.window_bits, table.copies
     windows = blocks(scalar_bits, c)
     chunk = max(MIN_CHUNK, most_bytes // point_bytes)
-    cut = Plan(n, batch, c, windows, copies, 1, chunk, _rounds(counts, c, copies), counts)
+    cut = Plan(n, batch, c, windows, copies, 1, chunk, _rounds(counts, scalar_bits, c, copies), counts)
     most = max(1, min(cut.sets, _sets_that_fit(cut, point_bytes, most_bytes)))
     return replace(cut, group=blocks(cut.sets, blocks(cut.sets, most)))
 

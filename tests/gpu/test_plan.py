@@ -74,3 +74,11 @@ def test_what_no_plan_can_do():
         with pytest.raises(errors.InvalidInput, match=f"{batch} sums over {n} scalars"):
             plan(n, batch, 255, G1, GIB)
     assert plan(MAX_SCALARS, 2, 255, G1, GIB).group == 1
+
+
+def test_rounds_for_a_top_window_of_few_bits():
+    """Its lists are long: thousands of them are halved until they are short, some hundred are added up one by one."""
+    wide, few = plan(1 << 24, 1, 255, G1, 1 << 50), plan(1 << 16, 1, 255, G1, 1 << 50)
+    assert (wide.window_bits, few.window_bits) == (20, 13)
+    assert (1 << 24) >> (254 - 12 * 20) < 1 << wide.rounds
+    assert (1 << 16) >> (254 - 19 * 13) > 1 << few.rounds
