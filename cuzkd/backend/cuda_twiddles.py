@@ -1,12 +1,12 @@
 """Twiddles of one root family in device memory: one table for everything, or windows of it on small cards.
 
-Problem: a transform of 2^27 takes 2^26 different twiddles each way and its coset 2^27 powers more, 8.6 GB if each has a
-table of its own; making them as they are needed costs a product each.
+Problem: a transform of 2^27 takes 2^26 different twiddles each way and its coset 2^27 powers more, 64 bytes each with
+their quotients (kernels/factor.cuh): 17 GB as three tables. Making them as they are needed costs two products each.
 Design: one table, w_2n^rev(k) for k < n, holds the twiddles of the network `up` in its first half, those of `down`
-backwards (kernels/octet.cuh), and is the coset's powers as a whole. 4.3 GB at 2^27, made from powers in two levels,
+backwards (kernels/octet.cuh), and is the coset's powers as a whole. 8.6 GB at 2^27, made from powers in two levels,
 and those from Python ints. Only the last pass of a network looks beyond its first thousands, and a tile of it at few
 places. So where that is more than the card can spare, the table ends early, and what a range of tiles wants is written
-to a window ahead of the kernel that does these tiles of all vectors: one window for each way, and 4 % more products in
+to a window ahead of the kernel that does these tiles of all vectors: one window for each way, and a tenth more work in
 a quotient.
 Life of the data: `prepare` makes table, powers and room for windows; they stay as long as the Transforms that own them.
 """
@@ -25,8 +25,9 @@ from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 FR_BYTES = 32
+TWIDDLE_BYTES = 64  # with its quotient: kernels/factor.cuh
 LOG_TILE = 11  # elements of a tile at most: gpu/tile.cuh
-LOG_WINDOW = 9  # tiles that a window is about
+LOG_WINDOW = 8  # tiles that a window is about
 TABLE_SHARE = 16  # of a card's memory: one part goes to a table
 
 
@@ -56,14 +57,14 @@ class Window:
 
 
 class Twiddles:
-    """table_bytes: what the table may take. One of 2^(LOG_TILE + LOG_WINDOW) entries, 32 MB, is made all the same."""
+    """table_bytes: what the table may take. One of 2^(LOG_TILE + LOG_WINDOW) entries, 34 MB, is made all the same."""
 
     def __init__(self, lane: Lane, curve: str, root_family: int, table_bytes: int) -> None:
         self._lane = lane
         self._curve = CURVES[curve]
         self._family = root_family
         self._module = nvrtc.Module("ntt", curve)
-        self._most_bits = max(LOG_TILE + LOG_WINDOW, (table_bytes // FR_BYTES).bit_length() - 1)
+        self._most_bits = max(LOG_TILE + LOG_WINDOW, (table_bytes // TWIDDLE_BYTES).bit_length() - 1)
         self._bits = -1  # of the table
         self._table: Buffer | None = None
         self._reach = -1  # of windows: their numbers lie below 2^reach
@@ -72,8 +73,8 @@ class Twiddles:
 
     def bytes_for(self, bits: int) -> int:
         """Device memory that prepare(bits) takes."""
-        table = FR_BYTES << self._table_bits(bits)
-        return table if bits <= self._most_bits else table + 4 * (FR_BYTES << LOG_TILE + LOG_WINDOW)
+        table = TWIDDLE_BYTES << self._table_bits(bits)
+        return table if bits <= self._most_bits else table + 4 * (TWIDDLE_BYTES << LOG_TILE + LOG_WINDOW)
 
     def _table_bits(self, bits: int) -> int:
         """Of the table, where entries below 2^bits are wanted: no more than needed where windows are made anyway."""
@@ -90,7 +91,7 @@ class Twiddles:
             self._powers = self.powers(self._root(bits), bits, 1)
             self._reach = bits
             if self._windows is None:
-                nbytes = 2 * FR_BYTES << LOG_TILE + LOG_WINDOW
+                nbytes = 2 * TWIDDLE_BYTES << LOG_TILE + LOG_WINDOW
                 self._windows = self._lane.scratch(nbytes), self._lane.scratch(nbytes)
 
     def windows(self, first: int, levels: int, least: int, log_tiles: int) -> Iterator[Window]:
@@ -114,13 +115,13 @@ class Twiddles:
 
     def _fill(self, window: Buffer, first: int, levels: int, least: int) -> None:
         powers, n = self._powers, 1 << LOG_WINDOW + levels
-        assert powers is not None and n * FR_BYTES <= window.nbytes
+        assert powers is not None and n * TWIDDLE_BYTES <= window.nbytes
         shape = (powers.low, powers.high, powers.split, self._reach, np.uint32(first), LOG_WINDOW, least)
         self._lane.launch(self._module, "twiddle_window", blocks(n, 256), 256, window, *shape, np.uint64(n))
 
     def _make_table(self, bits: int) -> Buffer:
         n, powers = 1 << bits, self.powers(self._root(bits), bits, 1)
-        table = self._lane.scratch(n * FR_BYTES)
+        table = self._lane.scratch(n * TWIDDLE_BYTES)
         how = (powers.low, powers.high, powers.split, bits, np.uint64(n))
         self._lane.launch(self._module, "twiddles", blocks(n, 256), 256, table, *how)
         return table

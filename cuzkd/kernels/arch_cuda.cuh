@@ -419,6 +419,7 @@ struct Machine {
         R::unite(r, redc_words(a).w);
     }
 };
+#include "arch_factor.cuh"
 #undef DEVICE
 #undef DEVICE_HOT
 #undef ROW_CONSTANT

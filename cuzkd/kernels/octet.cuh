@@ -9,7 +9,7 @@
 // The next level of the table, t[8k] .. t[8k + 7], is w_2n^rev(i) for the eight indices i of the octet's values, once the
 // last layer is through: what moves coefficients in bit-reversed order to the odd coset.
 #pragma once
-#include "field.cuh"
+#include "factor.cuh"
 
 // A loop whose body is long: code that fits the caches of the instructions, and compiles in seconds.
 #if defined(__CUDACC__)
@@ -40,34 +40,31 @@ HD uint32_t mirrored(uint32_t k) {
     return k ^ below;
 }
 
-// Twiddles that three layers look up, one ahead of the product that takes it. Number i of a layer is that of block
-// k << layer | (i mod 2^layer). Table: has table[k], an entry of the up table.
+// Number i of the products of a layer (0, 1 or 2 of an octet) is with the twiddle of this block.
 HD uint32_t block_of(uint32_t k, int layer, int i) { return k << layer | (i & ((1u << layer) - 1)); }
 
-// A layer of `down` on eight values whose indices have the bits b2 b1 b0 in this order, where layer 0, 1 or 2 of the octet
-// joins those that differ in b2; the order is rotated to b1 b0 b2, so that the next layer finds its bit where this one did,
-// and that a loop over layers is code for four products. After three layers all is where it was.
-// t: the layer's first twiddle, and then that of the next layer.
+// A layer of `down` on eight values whose indices have the bits b2 b1 b0 in this order, where the layer joins those that
+// differ in b2; the order is rotated to b1 b0 b2, so that the next layer finds its bit where this one did, and a loop over
+// layers is code for four products. After three layers all is where it was.
+// Table: has table[k], an entry of the up table, as a Factor.
 template <class Fr, class Table>
-HD void layer_down(Fr (&x)[8], const Table& table, Fr& t, uint32_t k, int layer) {
+HD void layer_down(Fr (&x)[8], const Table& table, uint32_t k, int layer) {
     Fr low[4], high[4];
     UNROLL for (int i = 0; i < 4; ++i) {
-        const Fr next = table[mirrored(i < 3 ? block_of(k, layer, i + 1) : layer < 2 ? block_of(k, layer + 1, 0) : k)];
-        const Fr y = block_of(k, layer, i) == 0 ? x[i + 4].neg() : x[i + 4] * t;  // -t_down x[i + 4]
+        const uint32_t block = block_of(k, layer, i);
+        const Fr y = block == 0 ? x[i + 4].neg() : table[mirrored(block)].times(x[i + 4]);  // -t_down x[i + 4]
         low[i] = x[i] - y, high[i] = x[i] + y;
-        t = next;
     }
     UNROLL for (int i = 0; i < 4; ++i) x[2 * i] = low[i], x[2 * i + 1] = high[i];
 }
 // The mirror: joins values that differ in b0, and rotates to b0 b2 b1; layer 2 comes first.
 template <class Fr, class Table>
-HD void layer_up(Fr (&x)[8], const Table& table, Fr& t, uint32_t k, int layer) {
+HD void layer_up(Fr (&x)[8], const Table& table, uint32_t k, int layer) {
     Fr low[4], high[4];
     UNROLL for (int i = 0; i < 4; ++i) {
-        const Fr next = table[i < 3 ? block_of(k, layer, i + 1) : layer > 0 ? block_of(k, layer - 1, 0) : k];
+        const uint32_t block = block_of(k, layer, i);
         low[i] = x[2 * i] + x[2 * i + 1], high[i] = x[2 * i] - x[2 * i + 1];
-        if (block_of(k, layer, i) != 0) high[i] = high[i] * t;
-        t = next;
+        if (block != 0) high[i] = table[block].times(high[i]);
     }
     UNROLL for (int i = 0; i < 4; ++i) x[i] = low[i], x[i + 4] = high[i];
 }
@@ -89,13 +86,11 @@ HD void rotate_up(Fr (&x)[8]) {
 template <class Fr, class Table>
 HD void octet_down(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
     ROLLED for (int layer = 0; layer < skip; ++layer) rotate_down(x);
-    Fr t = table[mirrored(block_of(k, skip, 0))];
-    ROLLED for (int layer = skip; layer < 3; ++layer) layer_down(x, table, t, k, layer);
+    ROLLED for (int layer = skip; layer < 3; ++layer) layer_down(x, table, k, layer);
 }
 // The mirror: layers of `up`, the last one first.
 template <class Fr, class Table>
 HD void octet_up(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
-    Fr t = table[block_of(k, 2, 0)];
-    ROLLED for (int layer = 2; layer >= skip; --layer) layer_up(x, table, t, k, layer);
+    ROLLED for (int layer = 2; layer >= skip; --layer) layer_up(x, table, k, layer);
     ROLLED for (int layer = 0; layer < skip; ++layer) rotate_up(x);
 }

@@ -201,8 +201,10 @@ HOT |= {
 @pytest.mark.parametrize(("kernel", "products"), [("ntt_down", 4), ("ntt_up", 4), ("ntt_turn", 4 + 4 + 2)])
 def test_transforms_are_products(arch, curve, kernel, products):
     """Code for a layer of an octet each way, and for two of its eight factors; the rest is for addresses."""
+    n, special = 8, curve == "bls12_381"  # two low words of the modulus cost additions instead
+    factor = n * (n + 1) // 2 + (n - 1) + n * (n - 1) - (2 * n - 3) * special
     found = compiled(nvrtc.Module("ntt", curve), arch)[kernel]
-    assert 0 <= found.wide - products * costs(curve, 8)["mul"].wide <= 30
+    assert 0 <= found.wide - products * factor <= 30
 
 
 @pytest.mark.parametrize("source, group, kernel", HOT)

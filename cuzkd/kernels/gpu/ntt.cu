@@ -39,7 +39,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_turn(PASS_PARAMETERS) {
     tile.load_octet(x, values, tile.first_step());
     walk_down(tile, s, {t_down}, x);
     each(x, [&](Fr& value, int j) {
-        value = value * load(t_up + (tile.block_at(anew(tile.last_step())) << 3 | j));
+        value = load(t_up + (tile.block_at(anew(tile.last_step())) << 3 | j)).times(value);
     });
     walk_up(tile, s, {t_up}, x);
     tile.store_octet(x, values, tile.first_step());
@@ -51,21 +51,21 @@ __device__ Fr power(const Fr* low, const Fr* high, int split, uint64_t e) {
 }
 
 // out[k] = base^rev(k), k < 2^bits, rev over `bits` bits: a table of twiddles.
-KERNEL twiddles(Fr* out, const Fr* low, const Fr* high, int split, int bits, uint64_t n) {
+KERNEL twiddles(Factor<Fr>* out, const Fr* low, const Fr* high, int split, int bits, uint64_t n) {
     const uint64_t k = thread_index();
-    if (k < n) store(out + k, power(low, high, split, reverse_bits(k, bits)));
+    if (k < n) store(out + k, Factor<Fr>::of(power(low, high, split, reverse_bits(k, bits))));
 }
 
 // A window of that table, for the tiles first .. first + 2^log_tiles - 1 as if they were the tiles from 2^log_tiles on:
 // out[k + 2^(log_tiles + q)] = base^rev((first << q) + k), k < 2^(log_tiles + q), for levels q from `least` on.
-KERNEL twiddle_window(Fr* out, const Fr* low, const Fr* high, int split, int bits, uint32_t first, int log_tiles,
-                      int least, uint64_t n) {
+KERNEL twiddle_window(Factor<Fr>* out, const Fr* low, const Fr* high, int split, int bits, uint32_t first,
+                      int log_tiles, int least, uint64_t n) {
     const uint64_t i = thread_index();
     if (i >= n || i >> (log_tiles + least) == 0) return;
     int q = least;
     while (i >> (log_tiles + q + 1)) ++q;
     const uint64_t k = (static_cast<uint64_t>(first) << q) + i - (uint64_t(1) << (log_tiles + q));
-    store(out + i, power(low, high, split, reverse_bits(k, bits)));
+    store(out + i, Factor<Fr>::of(power(low, high, split, reverse_bits(k, bits))));
 }
 
 // out[k] = in[rev(k)] base^i, where i is the index of the coefficient: k where the output is in natural order (inverse

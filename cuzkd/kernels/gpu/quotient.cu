@@ -102,7 +102,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_close(PASS_PARAMETE
         if (i >= tile.n()) return;
         // w_2n^-rev(i), which is -t[mirrored(i)] but for i = 0
         const uint32_t coset = tile.block_at(tile.last_step()) << 3 | j;
-        const Fr back = coset == 0 ? value.neg() : value * load(t_down + mirrored(coset));
+        const Fr back = coset == 0 ? value.neg() : load(t_down + mirrored(coset)).times(value);
         store(a + reverse_bits(i, log_n), load(c + i) * load(constants + HALF) - back);
     });
 }

@@ -17,8 +17,8 @@ constexpr int TILE_THREADS = 1 << (LOG_TILE - 3), TILE_BLOCKS = 2;  // of an SM:
 
 // A table in the order of ntt.cuh.
 struct Twiddles {
-    const Fr* at;
-    __device__ __forceinline__ Fr operator[](uint32_t k) const { return load(at + k); }
+    const Factor<Fr>* at;
+    __device__ __forceinline__ Factor<Fr> operator[](uint32_t k) const { return load(at + k); }
 };
 
 // The same, but the compiler does not know: it computes anew what follows from it, where it would else keep eight addresses
@@ -141,8 +141,8 @@ __device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twidd
 // the same tile of all vectors, with the same twiddles. Vectors lie n elements apart, but only the first `count` of every
 // three are meant.
 #define PASS_PARAMETERS                                                                                              \
-    Fr *values, const Fr *t_down, const Fr *t_up, const Fr *constants, uint32_t base, uint32_t shift, int log_n,     \
-        int first, int rows, int done, int log_cols, uint32_t vectors, uint32_t count
+    Fr *values, const Factor<Fr> *t_down, const Factor<Fr> *t_up, const Fr *constants, uint32_t base, uint32_t shift, \
+        int log_n, int first, int rows, int done, int log_cols, uint32_t vectors, uint32_t count
 #define PASS_TILE Tile(base + blockIdx.x / vectors, shift, log_n, first, rows, done, log_cols)
 
 // Of the block's vector, in all of them.
