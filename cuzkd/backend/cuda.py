@@ -19,21 +19,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend import cpu, cuda_ops, nvrtc
+from cuzkd.backend.cuda_density import thin_out
 from cuzkd.backend.cuda_device import Buffer, Device, DeviceMemory, Lane, register_host, unregister_host
-from cuzkd.backend.cuda_key import CudaKey
+from cuzkd.backend.cuda_key import CudaKey, page_locked
 from cuzkd.backend.cuda_msm import Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
+from cuzkd.backend.cuda_plan import MARGIN, DryRun, MemoryPlan, plan_for
 from cuzkd.backend.cuda_ring import Ring
-from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix
-from cuzkd.backend.cuda_run import Batch, CudaRun, CudaUpload
+from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix, packed_bytes
+from cuzkd.backend.cuda_run import Batch, CudaRun
+from cuzkd.backend.cuda_upload import CudaUpload
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix, Vram
-from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_host", "unregister_host"]
@@ -41,29 +46,35 @@ __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_
 
 # Of a circuit: below, the processor makes a and b in less time than three more launches take. Not measured yet.
 EVALUATED_ROWS = 1 << 14
+ROUNDING = (
+    64 << 10
+)  # bytes that a lane keeps beside what was planned: small buffers take more than they are asked for
 
 
 class CudaBackend:
     """backend.protocol.Backend on one GPU; see there for what each method takes and gives.
 
-    parallel_g2: the G2 sum of B beside the other sums of its proof, on a second stream (18 % of a proof's time at 2^20:
-    bench/RESULTS.md). Read at every launch.
+    limit_bytes: device memory that it uses at most; 0: what is free now. parallel_g2: the G2 sum of B beside the other
+    sums of its proof, on a second stream (18 % of a proof's time at 2^20: bench/RESULTS.md), where there is room. Read
+    at every launch.
     """
 
     name = "cuda"
     in_place = False
     scratch_c = False
 
-    def __init__(self, index: int = 0, cache_dir: Path | None = None, *, parallel_g2: bool = True) -> None:
-        self.gpu = Device(index, cache_dir)
+    def __init__(
+        self, index: int = 0, cache_dir: Path | None = None, *, parallel_g2: bool = True, limit_bytes: int = 0
+    ) -> None:
+        self.gpu = Device(index, cache_dir, limit_bytes)
         self.device = self.gpu.uuid
         self.device_name = self.gpu.name
         self.vram_total_bytes = self.gpu.total_bytes
         self.parallel_g2 = parallel_g2
-        self._host = cpu.CpuBackend()
+        self._dry_run = lru_cache(maxsize=16)(partial(_dry_run, self.gpu))
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}
-        self._sums: dict[tuple[str, str], Sums] = {}
+        self._sums: dict[tuple[str, str, int], Sums] = {}
         self._in_flight: list[Batch] = []
 
     def transforms(self, curve: str, root_family: int) -> Transforms:
@@ -72,22 +83,26 @@ class CudaBackend:
             made = Transforms(self.gpu.compute, curve, root_family)
             return self._transforms.setdefault((curve, root_family), made)
 
-    def sums(self, curve: str, lane: Lane) -> Sums:
+    def sums(self, curve: str, lane: Lane, group_bytes: int = 0) -> Sums:
+        """group_bytes: those of Sums, or its own choice."""
         with self._lock:
-            return self._sums.setdefault((curve, lane.name), Sums(lane, curve))
+            sums = self._sums.get((curve, lane.name, group_bytes))
+            if sums is None:
+                sums = self._sums[curve, lane.name, group_bytes] = Sums(lane, curve)
+                sums.group_bytes = group_bytes or sums.group_bytes
+            return sums
 
-    def combine(self, curve: str, group: str, plan: Plan, words: U64) -> U64:
-        """What Sums.run left of one sum, as one affine point: its points, each doubled as often as the plan says.
+    def combine(self, curve: str, group: str, left: Sequence[tuple[Plan, U64]]) -> U64:
+        """What Sums.run left of one sum, or of its parts, as one affine point: each point doubled as often as its plan
+        says, and all added up.
 
         words: plan.points affine points. Done on the host, whose processors double points far sooner.
         """
         lq = CURVES[curve].fq_limbs
         shape = (2, lq) if group == "g1" else (2, 2, lq)
-        points = words.reshape(plan.points, *shape).copy()
-        r = CURVES[curve].r
-        weights = [pow(2, times, r) for times in plan.doublings]
-        scalars = limbs.from_ints(weights, limbs.FR_LIMBS)
-        return self._host.msm(curve, group, points, scalars)
+        points = np.concatenate([words.reshape(plan.points, *shape) for plan, words in left])
+        times = np.array([times for plan, _ in left for times in plan.doublings], np.uint32)
+        return cpu.sum_of_doublings(curve, group, points, times)
 
     def memory(self) -> DeviceMemory:
         """Of the device, now."""
@@ -104,16 +119,24 @@ class CudaBackend:
             self.gpu.free_unused()
 
     def planned_bytes(self, key: CudaKey, uploads: int) -> int:
-        """Device memory that a stream of proofs with this key takes, `uploads` of them there at a time.
-
-        The key, the columns and witness of each, both tables of twiddles, and for each stream of sums the lists and
-        buckets of one group of windows. CUDA's own few hundred megabytes are not in it.
+        """Device memory that a stream of proofs with this key takes, `uploads` of them there at a time. CUDA's own few
+        hundred megabytes are not in it.
         """
-        shape = key.shape
-        columns = FR_BYTES * (3 * shape.domain + shape.n_wires)
-        tables = FR_BYTES * shape.domain
-        groups = (1 + self.parallel_g2) * self.sums(shape.curve, self.gpu.compute).group_bytes
-        return key.resident_bytes + uploads * columns + tables + groups
+        plan = key.plan or self._dry_run(key.shape).of(MemoryPlan(uploads, self.parallel_g2))
+        return replace(plan, uploads=uploads).total_bytes
+
+    def _plan(self, shape: KeyShape, matrix_bytes: int | None = None) -> MemoryPlan:
+        return plan_for(self._dry_run(shape), self.gpu.room_bytes, self.parallel_g2, matrix_bytes)
+
+    def _reserve(self, plan: MemoryPlan) -> None:
+        """Have every lane keep what a proof takes, so that none asks for memory any more."""
+        gpu = self.gpu
+        for lane, nbytes in (
+            (gpu.compute, plan.scratch_bytes),
+            (gpu.side, plan.side_bytes),
+            (gpu.copy, plan.uploads * plan.upload_bytes),
+        ):
+            lane.reserve(nbytes + nbytes // MARGIN + ROUNDING)
 
     # -- keys --
 
@@ -127,16 +150,32 @@ class CudaBackend:
     def prepare(self, key: KeyShape) -> None:
         """Compile what a proof with such a key runs and make its domain's tables, so that no proof waits for them."""
         self.warm_up(key.curve)
-        with self.gpu.guard():
+        with self.gpu.guard(), self.gpu.compute.lasting():
             self.transforms(key.curve, key.root_family).prepare(key.log_domain)
 
     def load_key(self, key: KeyArrays) -> CudaKey:
-        """Prepared, too. InvalidKey when its shapes disagree, Exhausted when the device has too little memory left."""
+        """Prepared, too, and with all memory that its proofs will take. A key that would not fit if it were alone is
+        streamed: it keeps those arrays that are not on the device, page-locked.
+
+        InvalidKey when its shapes disagree, NeverFits when the device is too small for any such proof, Exhausted when
+        it has too little memory left.
+        """
         cpu.check_key(key)
         self.prepare(key)
-        with self.gpu.guard():
-            buffers = self.gpu.put_resident([getattr(key, name) for name in QUERIES])
-            return CudaKey(self.gpu, key, dict(zip(QUERIES, buffers, strict=True)))
+        shape = KeyShape(**{field.name: getattr(key, field.name) for field in fields(KeyShape)})
+        with self.gpu.guard(), ExitStack() as undo:
+            plan = self._plan(shape)
+            resident = [name for name in QUERIES if name not in plan.streamed]
+            buffers = self.gpu.put_resident([getattr(key, name) for name in resident])
+            host = {}
+            for name in plan.streamed:
+                host[name], unlock = page_locked(self.gpu, getattr(key, name))
+                undo.callback(unlock)
+            bases = dict(zip(resident, buffers, strict=True))
+            del buffers
+            densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
+            self._reserve(plan)
+            return CudaKey(self.gpu, shape, bases, plan, host, undo.pop_all().close, densities)
 
     def attach_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> None:
         """Keep the constraint matrices A and B beside the key, so that z alone need travel (upload of None, None).
@@ -155,12 +194,17 @@ class CudaBackend:
 
     def keep_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> bool:
         """attach_matrices, where the product is more than its launches and the device has room for it."""
-        if a.n_rows < EVALUATED_ROWS or a.n_cols > 1 << WIRE_BITS:
+        if a.n_rows < EVALUATED_ROWS or a.n_cols > 1 << WIRE_BITS or key.streamed:
             return False
         try:
+            plan = self._plan(key.shape, packed_bytes(a) + packed_bytes(b))
             self.attach_matrices(key, a, b)
         except errors.Exhausted:
             return False
+        key.plan = plan
+        with self.gpu.guard():
+            self.gpu.free_unused()  # what was kept for vectors that are not going to cross
+            self._reserve(plan)
         return True
 
     def detach_matrices(self, key: CudaKey) -> None:
@@ -255,7 +299,11 @@ class CudaBackend:
 
             def deliver(_: Query, plan: Plan, points: Buffer) -> None:
                 words = lane.get(points, (points.nbytes // 8,))
-                found.append(self.combine(curve, group, plan, words))
+                found.append(self.combine(curve, group, [(plan, words)]))
 
             self.sums(curve, lane).run([lane.put(scalars)], len(scalars), [query], lambda _: None, deliver)
             return found[0]
+
+
+def _dry_run(gpu: Device, shape: KeyShape) -> DryRun:
+    return DryRun(shape, gpu.processors, gpu.total_bytes)

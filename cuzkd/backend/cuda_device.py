@@ -2,15 +2,15 @@
 
 Problem: CUDA fails late and for good. After an illegal access every call of the process fails; out of memory
 does not mean that the device is broken; and a buffer freed too early is corrupted in silence.
-Design: everything that touches the device runs inside `Device.guard()`, which selects the device for the
-thread and turns CUDA's errors into DeviceFault (replace the process) or Exhausted (not now). Work goes to a
-`Lane`, a stream with everything that is issued on it: `copy` for vectors on their way in, `compute` for
-everything else, `side` for kernels that may run beside those of `compute`. Memory comes from one pool, whose
-free blocks belong to the stream that they were allocated for, so that a scratch buffer dropped while its
-kernels still run is reused by later work of that lane only. A buffer used on several lanes has to be kept
-until all of them are done with it (cuda_run.py does). What the pool has to ask CUDA for is counted, and bounded where
-a limit is set; `Lane.reserve` asks for it ahead of the work, in one piece. Kernels come from cubins (nvrtc.py), loaded
-once per process.
+Design: everything that touches the device runs inside `Device.guard()`, which selects the device for the thread and
+turns CUDA's errors into DeviceFault (replace the process) or Exhausted (not now). Work goes to a `Lane`, a stream
+with everything that is issued on it: `copy` for vectors on their way in, `keys` for points of keys that do not fit,
+`compute` for everything else, `side` for kernels that may run beside those of `compute`. Memory comes from one pool,
+whose free blocks belong to the stream that they were allocated for, so that a scratch buffer dropped while its
+kernels still run is reused by later work of that lane only. A buffer used on several lanes has to be kept until all
+of them are done with it (cuda_run.py does). What the pool has to ask CUDA for is counted, and bounded where a limit
+is set; `Lane.reserve` asks for it ahead of the work, in one piece. Kernels come from cubins (nvrtc.py), loaded once
+per process.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
+LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
+LEAST_LOCKED = 1 << 16  # bytes: what one result left serves the next, although their plans differ
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -99,11 +101,18 @@ class Lane:
         self.device = device
         self.name = name
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._lasting: list[Buffer] | None = None  # of such a block, those made so far
 
     # -- order --
 
     def record(self, event: Any) -> None:
         event.record(self.stream)
+
+    def event(self) -> Any:
+        """One that happens when what was issued so far is done; whoever waits for it sleeps."""
+        event = cupy.cuda.Event(block=True)
+        event.record(self.stream)
+        return event
 
     def wait(self, event: Any) -> None:
         """What is issued from now on runs after what the event was recorded behind."""
@@ -117,8 +126,28 @@ class Lane:
 
     def scratch(self, nbytes: int) -> Buffer:
         """Uninitialised memory for work on this lane. Exhausted when the device has no more."""
-        with self.stream:
-            return Buffer(self.device.pool.malloc(max(nbytes, 1)), nbytes)
+        lasting = self._lasting
+        with self.stream if lasting is None else self.device.resident:
+            buffer = Buffer(self.device.pool.malloc(max(nbytes, 1)), nbytes)
+        if lasting is not None:
+            lasting.append(buffer)
+            usable = cupy.cuda.Event(disable_timing=True)
+            usable.record(self.device.resident)
+            self.wait(usable)
+        return buffer
+
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        """Buffers of this block are there to stay: they take nothing of what the lane keeps for its work, and are
+        dropped, if at all, when no kernel works on them any more. Ends with synchronize(); nobody else uses the lane
+        meanwhile.
+        """
+        self._lasting = []
+        try:
+            yield
+            self.synchronize()
+        finally:
+            self._lasting = None
 
     def reserve(self, nbytes: int) -> None:
         """Have the pool keep that much for buffers of this lane, in one piece, unless it has: work that is planned to
@@ -192,6 +221,7 @@ class Device:
     """GPU number `index` of this process.
 
     limit_bytes: of device memory that its pool takes at most; 0: whatever there is. total_bytes: that, or the device's.
+    room_bytes: what its pool may take, as things were when this was made.
     allocations: how often CUDA was asked for memory, of the device or page-locked, by way of the two pools.
     """
 
@@ -214,14 +244,16 @@ class Device:
             self.uuid = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid'])[:16])}"
             memory = int(properties["totalGlobalMem"])
             self.total_bytes = min(memory, limit_bytes or memory)
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            self.room_bytes = min(int(free), limit_bytes or memory)
             self.processors = int(properties["multiProcessorCount"])
             self.pool = cupy.cuda.MemoryPool(self._allocate)
             if limit_bytes:
                 self.pool.set_limit(size=limit_bytes)
             self._locked = cupy.cuda.PinnedMemoryPool(self._allocate_locked)
             self.copy, self.compute = Lane(self, "copy"), Lane(self, "compute")
-            self.side = Lane(self, "compute 2")
-            self._idle, self._resident = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+            self.side, self.keys = Lane(self, "compute 2"), Lane(self, "keys")
+            self._idle, self.resident = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         self._cubins = nvrtc.CubinCache(f"sm_{properties['major']}{properties['minor']}", cache_dir)
         self._modules: dict[nvrtc.Module, Any] = {}
         self._kernels: dict[tuple[nvrtc.Module, str], Any] = {}
@@ -245,7 +277,7 @@ class Device:
 
     def drain(self) -> None:
         """Block until everything issued so far on any lane is done."""
-        for lane in (self.copy, self.compute, self.side):
+        for lane in (self.copy, self.compute, self.side, self.keys):
             lane.synchronize()
 
     # -- memory --
@@ -259,10 +291,11 @@ class Device:
         return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
 
     def locked(self, nbytes: int) -> Any:
-        """Page-locked memory for results, with `ptr`; numpy.frombuffer reads it. It goes back with its last
-        reference.
+        """Page-locked memory for results, with `ptr`; numpy.frombuffer reads it. It goes back with its last reference.
+
+        In few sizes, so that what one proof gives back serves the next, whose results may be somewhat longer.
         """
-        return self._locked.malloc(max(nbytes, 1))
+        return self._locked.malloc(1 << max(LOG_LOCKED, (nbytes - 1).bit_length()))
 
     def memory(self) -> DeviceMemory:
         """free_bytes: within the limit."""
@@ -278,7 +311,7 @@ class Device:
 
     def free_resident(self) -> None:
         """Give back what resident arrays left."""
-        self.pool.free_all_blocks(self._resident)
+        self.pool.free_all_blocks(self.resident)
 
     def put_resident(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
         """Host arrays of any kind and in any memory (mapped files, say) as device buffers. Done on return."""
@@ -291,12 +324,13 @@ class Device:
         when the one before has crossed, and let go then; done on return. They take nothing of what lanes keep, and may
         be dropped once no kernel works on them any more.
         """
-        with self._resident:
+        with self.resident:
             buffers = [Buffer(self.pool.malloc(max(nbytes, 1)), nbytes) for nbytes in sizes]
         before, usable = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
         self.compute.record(before)  # kernels of a buffer that lay there before may still run
-        self._resident.wait_event(before)
-        usable.record(self._resident)
+        self.resident.wait_event(before)
+        usable.record(self.resident)
+        self.compute.wait(usable)  # its kernels may fill what pieces do not
         with Ring(self) as ring:
             for number, offset, array in pieces:
                 into = buffers[number].slice(offset, array.nbytes)

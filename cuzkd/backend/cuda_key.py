@@ -1,31 +1,75 @@
-"""A proving key in device memory: its points, and its constraint matrices where these are to be evaluated there."""
+"""A proving key on a device: its points, there or on their way through, and its constraint matrices where these are
+to be evaluated there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from math import prod
+from typing import TYPE_CHECKING
 
-from cuzkd.backend.cuda_device import Buffer, Device
+import numpy as np
+
+from cuzkd.backend.cuda_density import read_wires
+from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
+from cuzkd.backend.cuda_lists import Density
 from cuzkd.backend.cuda_rows import DeviceMatrix
 from cuzkd.backend.protocol import U64, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import Unavailable
 
+if TYPE_CHECKING:
+    from cuzkd.backend.cuda_plan import MemoryPlan
+
+PAGE = 4096
+
 
 class CudaKey:
-    """bases: for each of QUERIES its points, affine, as described in backend.protocol.KeyArrays.
+    """bases: of QUERIES those whose points are on the device, affine, as described in backend.protocol.KeyArrays. host:
+    the others', in page-locked memory; undo: gives that back. plan: how its proofs use the device; None where nobody
+    planned, and all is resident. densities: of those queries whose points at infinity were taken out of bases.
 
-    The buffers were allocated for the compute lane; whatever filled them has ended.
+    Whatever filled the buffers has ended.
     """
 
-    def __init__(self, device: Device, shape: KeyShape, bases: dict[str, Buffer]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        shape: KeyShape,
+        bases: dict[str, Buffer],
+        plan: MemoryPlan | None = None,
+        host: Mapping[str, U64] | None = None,
+        undo: Callable[[], None] = lambda: None,
+        densities: Mapping[str, Density] | None = None,
+    ) -> None:
         # A shape alone: one that came with points would keep them in host memory.
         self.shape = KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
         self.bases = bases
+        self.host = dict(host or {})
+        self.densities = dict(densities or {})
+        self.plan = plan
         self.matrices: tuple[DeviceMatrix, DeviceMatrix] | None = None  # A, B
+        self.open = True
+        self._undo = undo
         self._points_bytes = sum(buffer.nbytes for buffer in bases.values())
         self.resident_bytes = self._points_bytes
         self._device = device
+
+    @property
+    def streamed(self) -> tuple[str, ...]:
+        """Queries whose points are not on the device."""
+        return tuple(self.host)
+
+    @property
+    def host_bytes(self) -> int:
+        """Of host memory that it keeps."""
+        return sum(array.nbytes for array in self.host.values())
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """There is no room for the next upload beside a proof."""
+        return self.plan is not None and self.plan.uploads == 1
 
     def attach(self, a: DeviceMatrix, b: DeviceMatrix) -> None:
         """Keep A and B too, in the place of those that may be there. Counted as resident."""
@@ -41,17 +85,37 @@ class CudaKey:
 
     def read(self, query: str, begin: int, count: int) -> U64:
         """At most `count` points of a query from number `begin` on, [n, *point]; none behind its end."""
-        if not self.bases:
+        if not self.open:
             raise Unavailable(f"{query}: the key has been closed")
+        if query in self.host:
+            return self.host[query][begin : begin + count]
         limbs = CURVES[self.shape.curve].fq_limbs
         point = (2, 2, limbs) if query == "b_g2" else (2, limbs)
         nbytes, buffer = 8 * prod(point), self.bases[query]
-        n = max(0, min(count, buffer.nbytes // nbytes - begin))
+        n = min(count, self.shape.shape_of(query)[0] - begin)
+        if n <= 0:
+            return np.empty((0, *point), np.uint64)
         with self._device.guard():
+            if query in self.densities:
+                return read_wires(self._device, self.densities[query], buffer, point, begin, n)
             return self._device.compute.get(buffer, (n, *point), begin * nbytes)
 
     def close(self) -> None:
         """Give the device memory back. Idempotent; a run in flight on it must have ended."""
-        self.bases, self.matrices = {}, None
+        was_open, self.open = self.open, False
+        self.bases, self.host, self.densities, self.matrices = {}, {}, {}, None
         with self._device.guard():
+            if was_open:
+                self._undo()
             self._device.free_resident()
+
+
+def page_locked(device: Device, array: U64) -> tuple[U64, Callable[[], None]]:
+    """The array in page-locked memory, and what ends that: itself where it begins a page of its own, else a copy."""
+    if array.nbytes and array.ctypes.data % PAGE == 0 and array.flags.c_contiguous:
+        address = array.ctypes.data
+        register_host(address, array.nbytes)
+        return array, lambda: unregister_host(address)
+    copy = np.frombuffer(device.locked(array.nbytes), array.dtype, array.size).reshape(array.shape)
+    copy[...] = array
+    return copy, lambda: None

@@ -1,144 +1,49 @@
-"""One partition on the device, or several of one key at once: upload, kernels, sums.
+"""One partition on the device, or several of one key at once: kernels, and what they sum to.
 
-Problem: the vectors of the next proof should cross while the kernels of this one run, and the host vectors be
-free again the moment they have crossed.
-Design: a `CudaUpload` enqueues copies on the copy lane into buffers of its own and records an event. A `Batch`
-lets the compute lane wait for those of its uploads and enqueues everything up to the copy of the window sums
-back, without waiting for anything itself; its uploads share the launches of their multi-scalar sums. A
-`CudaRun` is what one upload gets of it: it combines each sum's windows on the host, a few dozen points, as soon
-as they are there, beside the kernels of the next sum.
-What has been enqueued cannot be called back, and a large proof takes seconds: so a batch is enqueued in steps (a
-quotient, the windows that one sum has in one group), all at once where the domain is small, else one ahead of
-the step that runs, by whoever waits for a result. When all its runs are cancelled no further step is begun.
-Life of the data: the columns a, b (exact rows, zero-filled to the domain here) and c, or room for it, in one
-device buffer; a becomes h. Several lanes use it, and the witness, so both live until the batch's last event: the first
-result() drops them, and of runs that the caller dropped without asking for a result (which cancels them) the
-backend keeps them that long. Columns made on the device are of the compute lane alone.
+Problem: the kernels of a large proof take seconds, cannot be called back once they are enqueued, and nobody may wait
+for them but whoever wants the result.
+Design: a `Batch` lets the compute lane wait for its uploads (cuda_upload.py) and enqueues everything up to the copy of
+the window sums back, without waiting for anything itself; its uploads share the launches of their multi-scalar sums. A
+`CudaRun` is what one upload gets of it: it combines the points that each sum left, on the host, as soon as they are
+there, beside the kernels of the next sum.
+A batch is enqueued in steps (a quotient, the windows that one sum has in one group), all at once where the domain is
+small, else one ahead of the step that runs, by whoever waits for a result. When all its runs are cancelled no further
+step is begun.
+Life of the data: the columns a, b (exact rows, zero-filled to the domain here) and c, or room for it, in one device
+buffer; a becomes h, and where the key is streamed its points pass through the other two (cuda_stream.py). Several lanes
+use it, and the witness, so both live until the batch's last event: the first result() drops them, and of runs that the
+caller dropped without asking for a result (which cancels them) the backend keeps them that long. Columns made on the
+device are of the compute lane alone.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import cupy
 import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend.cuda_device import Buffer, Device, Lane
-from cuzkd.backend.cuda_key import CudaKey
-from cuzkd.backend.cuda_msm import Plan, Query
+from cuzkd.backend.cuda_msm import Classified, Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES
-from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import planes
 from cuzkd.backend.cuda_spans import Clock
-from cuzkd.backend.protocol import U64, MsmSums, Span
+from cuzkd.backend.cuda_stream import OVER_Z, SLOTS, Chunk, Conveyor, chunks, point_bytes
+from cuzkd.backend.cuda_upload import Columns, CudaUpload
+from cuzkd.backend.protocol import U64, MsmSums
 
 if TYPE_CHECKING:
     from cuzkd.backend.cuda import CudaBackend
 
 # Of a domain, as a logarithm: from here on steps are enqueued one at a time. A proof of 2^21 takes a tenth of a second.
 PACED_LOG_DOMAIN = 22
-SUM_OF_PHASE = {"msm_h": "h_g1", "msm_l": "l_g1", "msm_a": "a_g1", "msm_b_g1": "b_g1", "msm_b_g2": "b_g2"}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The domain's columns a, b, c in one buffer. Rows of the first `given` are as many as there are constraints, and
-    what lies behind them is to be cleared; what lies in the others does not matter.
-    """
-
-    buffer: Buffer
-    rows: int
-    given: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The witness of an upload, and its columns where they are not to be made on the device."""
-
-    z: Buffer
-    columns: Columns | None
-
-
-class CudaUpload:
-    """a, b, c and z of one partition on their way to the device, those of them that travel."""
-
-    def __init__(
-        self,
-        device: Device,
-        key: CudaKey,
-        a: U64 | None,
-        b: U64 | None,
-        c: U64 | None,
-        z: U64,
-        ring: Ring | None,
-    ) -> None:
-        vectors = _require_fitting(key, a, b, c, z)
-        self.key = key
-        self._device = device
-        self._hosts = (*vectors, z)  # alive until their copies have landed
-        lane, column = device.copy, key.shape.domain * FR_BYTES
-        copies, columns = [], None
-        if vectors:
-            buffer = lane.scratch(3 * column)
-            columns = Columns(buffer, len(vectors[0]), len(vectors))
-            copies = [(buffer.address + i * column, vector) for i, vector in enumerate(vectors)]
-        scalars = lane.scratch(z.nbytes)
-        copies.append((scalars.address, z))
-        self._memory: Memory | None = Memory(scalars, columns)
-        self.anchor = device.anchor()
-        self.began, self.landed = cupy.cuda.Event(), cupy.cuda.Event(block=True)
-        lane.record(self.began)
-        if ring is not None:
-            ring.copy_in(copies, after=self.began)
-        else:
-            for address, array in copies:
-                lane.copy_in(address, array)
-        lane.record(self.landed)
-        self.h2d_bytes = sum(array.nbytes for _, array in copies)
-
-    @property
-    def launchable(self) -> bool:
-        return self._memory is not None and bool(self.key.bases)
-
-    def take(self) -> Memory:
-        """What kernels need, for the one launch that there is."""
-        memory, self._memory = self._memory, None
-        assert memory is not None  # launchable
-        return memory
-
-    def wait(self) -> None:
-        """Block until the copies have landed; the host arrays may be reused then."""
-        with self._device.guard():
-            self.landed.synchronize()
-        self._hosts = ()
-
-    @property
-    def span(self) -> Span:
-        return self.anchor.span("h2d", self._device.copy.name, self.began, self.landed)
-
-
-def _require_fitting(key: CudaKey, a: U64 | None, b: U64 | None, c: U64 | None, z: U64) -> list[U64]:
-    """The vectors that travel beside z: none, a and b, or all three. InvalidInput where they do not fit the key."""
-    shape, given = key.shape, [None if v is None else v.shape for v in (a, b, c)]
-    vectors = [v for v in (a, b, c) if v is not None]
-    if not vectors and key.matrices is None:
-        raise errors.InvalidInput(
-            "a and b: None, but the key has no matrices on the device to make them from"
-        )
-    paired = (a is None) == (b is None) and not (a is None and c is not None)
-    rows = vectors[0].shape[0] if vectors else 0
-    fitting = rows <= shape.domain and all(v.shape == (rows, 4) for v in vectors)
-    if not paired or not fitting or z.shape != (shape.n_wires, 4):
-        raise errors.InvalidInput(
-            f"a, b, c {given}, z {z.shape}: the key takes up to {shape.domain} rows of a and b, of all three "
-            f"or of none, and {shape.n_wires} wires"
-        )
-    return vectors
+PHASES = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
+SUM_OF_PHASE = {phase: query for query, phase in PHASES.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +63,13 @@ class _Delivery:
 class Batch:
     """The kernels of some uploads of one key, enqueued or about to be, and the memory that their window sums come to.
 
+    paced: a step is enqueued when the one before the last has ended; by default, where the domain is large.
     Lock: over the steps; whoever holds it may wait for the device.
     """
 
-    def __init__(self, backend: CudaBackend, uploads: Sequence[CudaUpload]) -> None:
+    def __init__(
+        self, backend: CudaBackend, uploads: Sequence[CudaUpload], paced: bool | None = None
+    ) -> None:
         self.uploads = uploads
         self._backend = backend
         self._key = uploads[0].key
@@ -171,38 +79,109 @@ class Batch:
         self._unwanted: set[int] = set()  # runs that were cancelled
         self._lock = threading.Lock()
         self._failed: errors.CuzkdError | None = None
-        self._steps: Iterator[None] | None = self._enqueue(parallel_g2=backend.parallel_g2)
+        self._brought: list[Any] = []  # the event of the last points of the key that were sent for
+        plan = self._key.plan
+        beside = backend.parallel_g2 and (plan is None or plan.parallel_g2)
+        self._steps: Iterator[None] | None = self._enqueue(parallel_g2=beside)
         self._ends: list[Any] = []  # of the steps so far, on the compute lane
-        paced = self._key.shape.log_domain >= PACED_LOG_DOMAIN
+        paced = self._key.shape.log_domain >= PACED_LOG_DOMAIN if paced is None else paced
         while self._steps is not None and not (paced and len(self._ends) == 2):
             self._step()
 
     def _enqueue(self, parallel_g2: bool) -> Iterator[None]:
         """A step at a time."""
-        shape, bases, witnesses = self._key.shape, self._key.bases, [memory.z for memory in self._held]
-        quotients = []
+        shape, compute, side = self._key.shape, self._backend.gpu.compute, self._backend.gpu.side
+        witnesses, quotients = [memory.z for memory in self._held], []
+        over_z: list[tuple[Lane, Clock, list[Query], Classified]] = []
+        if not self._key.streamed:
+            queries = [self._query(name) for name in OVER_Z]
+            if parallel_g2:
+                self._clocks.append(Clock(side))
+                beside = [q for q in queries if q.density and q.density is queries[0].density] or queries[:1]
+                queries = queries[len(beside) :]  # B1 shares B2's lists where these are not those of A and L
+                over_z.append(self._classify(side, self._clocks[1], witnesses, beside))
+            over_z.append(self._classify(compute, self._clocks[0], witnesses, queries))
         for run in range(len(self.uploads)):
             quotients.append(self._quotient(run))
             yield
-        over_h = [Query("msm_h", "g1", bases["h_g1"])]
-        b_g2 = Query("msm_b_g2", "g2", bases["b_g2"])
-        over_z = [
-            Query("msm_b_g1", "g1", bases["b_g1"]),
-            Query("msm_a", "g1", bases["a_g1"]),
-            Query("msm_l", "g1", bases["l_g1"], skip=shape.n_public + 1),
-        ]
-        compute, side = self._backend.gpu.compute, self._backend.gpu.side
+        if self._key.streamed:
+            yield from self._enqueue_chunks(quotients, witnesses)
+            return
         if parallel_g2:
-            for upload in self.uploads:
-                side.wait(upload.landed)
-            self._clocks.append(Clock(side))
-            self._clocks[1].begin()
-            for _ in self._sum(side, self._clocks[1], witnesses, shape.n_wires, [b_g2]):
+            lane, clock, queries, classified = over_z.pop(0)
+            for _ in self._sum(lane, clock, witnesses, shape.n_wires, queries, classified):
                 pass  # at once: it runs beside the others, and nobody waits for its parts
-        else:
-            over_z.insert(0, b_g2)  # the longest to combine first: that hides behind the others
-        yield from self._sum(compute, self._clocks[0], quotients, shape.domain, over_h)
-        yield from self._sum(compute, self._clocks[0], witnesses, shape.n_wires, over_z)
+        yield from self._sum(compute, self._clocks[0], quotients, shape.domain, [self._query("h_g1")])
+        lane, clock, queries, classified = over_z.pop(0)
+        yield from self._sum(lane, clock, witnesses, shape.n_wires, queries, classified)
+
+    def _classify(
+        self, lane: Lane, clock: Clock, witnesses: list[Buffer], queries: list[Query]
+    ) -> tuple[Lane, Clock, list[Query], Classified]:
+        """The first that is enqueued: what the witnesses are like has come to the host when their sums are planned."""
+        for upload in self.uploads:
+            lane.wait(upload.landed)
+        clock.begin()
+        classified = self._sums(lane).classify(witnesses, self._key.shape.n_wires, queries)
+        clock.mark("prep_msm")
+        return lane, clock, queries, classified
+
+    def _query(self, name: str) -> Query:
+        """Over all of its scalars."""
+        skip = self._key.shape.n_public + 1 if name == "l_g1" else 0
+        density = self._key.densities.get(name)
+        return Query(PHASES[name], _group(name), self._key.bases[name], skip=skip, density=density)
+
+    def _enqueue_chunks(self, quotients: list[Buffer], witnesses: list[Buffer]) -> Iterator[None]:
+        """The sums of a key whose points are not all on the device: as many chunks ahead as there are buffers."""
+        assert self._key.plan is not None  # what is streamed was planned to be
+        gpu, slot_bytes = self._backend.gpu, self._key.plan.slot_bytes
+        column = self._key.shape.domain * FR_BYTES
+        spare = quotients[0].slice(column, 2 * column)  # of the other two columns nothing is wanted any more
+        if SLOTS * slot_bytes > spare.nbytes:
+            spare = gpu.compute.scratch(SLOTS * slot_bytes)
+        slots = [spare.slice(i * slot_bytes, slot_bytes) for i in range(SLOTS)]
+        conveyor = Conveyor(gpu.keys, gpu.compute, slots)
+        coming: deque[tuple[Chunk, dict[str, Buffer], int, Any]] = deque()
+        for chunk in self._chunks(slot_bytes):
+            coming.append((chunk, *conveyor.bring(self._passing(chunk))))
+            self._brought = [coming[-1][-1]]
+            if len(coming) == SLOTS - 1:
+                yield from self._chunk(conveyor, quotients, witnesses, *coming.popleft())
+        while coming:
+            yield from self._chunk(conveyor, quotients, witnesses, *coming.popleft())
+
+    def _chunks(self, slot_bytes: int) -> Iterator[Chunk]:
+        return chunks(self._key.shape, self._key.streamed, slot_bytes)
+
+    def _passing(self, chunk: Chunk) -> dict[str, U64]:
+        host = self._key.host
+        return {p.query: host[p.query][p.first : p.first + p.count] for p in chunk.pieces if p.query in host}
+
+    def _chunk(
+        self,
+        conveyor: Conveyor,
+        quotients: list[Buffer],
+        witnesses: list[Buffer],
+        chunk: Chunk,
+        there: dict[str, Buffer],
+        slot: int,
+        landed: Any,
+    ) -> Iterator[None]:
+        compute, clock = self._backend.gpu.compute, self._clocks[0]
+        compute.wait(landed)
+        clock.begin()
+        queries = []
+        for piece in chunk.pieces:
+            bases = there.get(piece.query)
+            if bases is None:
+                size = point_bytes(self._key.shape, piece.query)
+                bases = self._key.bases[piece.query].slice(piece.first * size, piece.count * size)
+            queries.append(Query(PHASES[piece.query], _group(piece.query), bases, skip=piece.skip))
+        at, nbytes = chunk.begin * FR_BYTES, chunk.count * FR_BYTES
+        scalars = [whole.slice(at, nbytes) for whole in (quotients if chunk.over_h else witnesses)]
+        yield from self._sum(compute, clock, scalars, chunk.count, queries)
+        conveyor.release(slot)
 
     def _step(self) -> None:
         """Enqueue the next step, if there is one."""
@@ -242,10 +221,15 @@ class Batch:
             return
         if self.unwanted:
             with self._lock:
-                for clock in self._clocks:
-                    clock.last.synchronize()
+                for event in self._last:
+                    event.synchronize()
                 self._steps, self._held = None, []
         raise errors.Cancelled("cancelled while its sums were computed")
+
+    @property
+    def _last(self) -> list[Any]:
+        """When all of these have happened, nothing of what was enqueued works any more."""
+        return [*(clock.last for clock in self._clocks), *self._brought]
 
     def _quotient(self, run: int) -> Buffer:
         """The scalars of one upload's H sum, in the first column of its buffer."""
@@ -275,11 +259,21 @@ class Batch:
             matrix.multiply(lane, z, buffer.address + i * shape.domain * FR_BYTES, bits)
         return Columns(buffer, matrices[0].n_rows, len(matrices))
 
+    def _sums(self, lane: Lane) -> Sums:
+        plan = self._key.plan
+        return self._backend.sums(self._key.shape.curve, lane, plan.group_bytes if plan else 0)
+
     def _sum(
-        self, lane: Lane, clock: Clock, scalars: list[Buffer], n: int, queries: list[Query]
+        self,
+        lane: Lane,
+        clock: Clock,
+        scalars: list[Buffer],
+        n: int,
+        queries: list[Query],
+        classified: Classified | None = None,
     ) -> Iterator[None]:
-        sums = self._backend.sums(self._key.shape.curve, lane)
-        return sums.steps(scalars, n, queries, clock.mark, partial(self._deliver, lane, clock))
+        deliver = partial(self._deliver, lane, clock)
+        return self._sums(lane).steps(scalars, n, queries, clock.mark, deliver, classified)
 
     def _deliver(self, lane: Lane, clock: Clock, query: Query, plan: Plan, points: Buffer) -> None:
         host = lane.device.locked(points.nbytes)
@@ -290,7 +284,7 @@ class Batch:
 
     def settle(self) -> bool:
         """Has the last kernel of each lane ended, and comes no other? Its memory is let go then."""
-        over = (self._steps is None or self.unwanted) and all(clock.last.done for clock in self._clocks)
+        over = (self._steps is None or self.unwanted) and all(event.done for event in self._last)
         if over:
             self._steps, self._held = None, []
         return over
@@ -303,13 +297,22 @@ class Batch:
         found: dict[str, U64] = {}
         pending = list(self._deliveries)
         while pending:
-            sent = next((s for s in pending if s.arrived.done), pending[0])
-            pending.remove(sent)
-            sent.arrived.synchronize()
-            self._check(run)
-            words = np.frombuffer(sent.host, np.uint64, sent.nbytes // 8).reshape(len(self.uploads), -1)
-            point = self._backend.combine(self._key.shape.curve, sent.group, sent.plan, words[run])
-            found[SUM_OF_PHASE[sent.phase]] = point
+            phase = next((s for s in pending if s.arrived.done), pending[0]).phase
+            parts = [
+                sent for sent in pending if sent.phase == phase
+            ]  # of one sum: several, where it came in chunks
+            pending = [sent for sent in pending if sent.phase != phase]
+            left: list[tuple[Plan, U64]] = []
+            for sent in parts:
+                sent.arrived.synchronize()
+                self._check(run)
+                words = np.frombuffer(sent.host, np.uint64, sent.nbytes // 8).reshape(len(self.uploads), -1)
+                left.append((sent.plan, words[run]))
+            point = self._backend.combine(self._key.shape.curve, parts[0].group, left)
+            found[SUM_OF_PHASE[phase]] = point
+        shape = self._key.shape
+        for name in SUM_OF_PHASE.values():  # nothing was enqueued for queries without points
+            found.setdefault(name, np.zeros(shape.shape_of(name)[1:], np.uint64))
         self._held = []
         upload, anchor = self.uploads[run], self.uploads[-1].anchor
         spans = [upload.span]
@@ -317,6 +320,10 @@ class Batch:
             spans += clock.spans(anchor, run, len(self.uploads))
         spans.sort(key=lambda span: span.begin_s)
         return MsmSums(**found, spans=spans, h2d_bytes=upload.h2d_bytes)
+
+
+def _group(query: str) -> str:
+    return "g2" if query == "b_g2" else "g1"
 
 
 class CudaRun:

@@ -61,9 +61,7 @@ class Clock:
         self._mark(phase, of_run)
 
     def _mark(self, phase: str, of_run: int | None) -> None:
-        event = cupy.cuda.Event(block=True)
-        self._lane.record(event)
-        self._marks.append(_Mark(phase, of_run, event))
+        self._marks.append(_Mark(phase, of_run, self._lane.event()))
 
     @property
     def last(self) -> Any:

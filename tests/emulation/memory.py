@@ -3,9 +3,9 @@
 Problem: memory that is read too early, let go too soon or written beyond its end mostly still holds what was expected.
 Design: device memory is host memory, and poisoned whenever it belongs to nobody. That happens in the order of the
 stream that it was allocated for: when a buffer is handed out and when it comes back, with a look then at the bytes
-behind its end. Free blocks stay with their stream and are handed out again as soon as one fits, as in CuPy's pool. A
-copy of page-locked memory finds what is there when its turn comes, and refuses memory that was freed meanwhile; other
-host memory is read at once, and waited for when it is written.
+behind its end. Free blocks stay with their stream, and the best of them is handed out again, split and joined as in
+CuPy's pool. A copy of page-locked memory finds what is there when its turn comes, and refuses memory that was freed
+meanwhile; other host memory is read at once, and waited for when it is written.
 Not emulated: illegal addresses. A kernel that reads through poison may end the process.
 """
 
@@ -18,6 +18,7 @@ from emulation import streams
 POISON = 0x25
 TOTAL_BYTES = 8 << 30
 BEHIND = 64  # bytes after a buffer's end, at least
+UNIT = 512  # bytes that a buffer takes a multiple of
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
@@ -26,14 +27,14 @@ class OutOfMemoryError(MemoryError):
 
 
 class _Pointer:
-    """A block in use; it comes back with its last reference."""
+    """A range in use; it comes back with its last reference."""
 
-    def __init__(self, pool, block, nbytes, stream):
-        self._pool, self._block, self._nbytes, self._stream = pool, block, nbytes, stream
-        self.ptr = block.ctypes.data
+    def __init__(self, pool, piece, nbytes):
+        self._pool, self._piece, self._nbytes = pool, piece, nbytes
+        self.ptr = piece.bytes.ctypes.data
 
     def __del__(self):
-        self._pool.take_back(self._block, self._nbytes, self._stream)
+        self._pool.take_back(self._piece, self._nbytes)
 
 
 class Memory:
@@ -48,6 +49,19 @@ def whole(memory, offset):
     return memory
 
 
+class _Piece:
+    """Part of a block, from byte `begin` on. stream: the one that the block was made for."""
+
+    def __init__(self, stream, block, begin, end):
+        self.stream, self.block, self.begin, self.end = stream, block, begin, end
+        self.bytes = block[begin:end]
+        self.nbytes = end - begin
+
+    @property
+    def is_whole(self):
+        return self.nbytes == self.block.nbytes
+
+
 class MemoryPool:
     """Blocks are uint8 arrays. The schedule's lock is also the pool's, as memory may come back amid anything.
 
@@ -56,7 +70,7 @@ class MemoryPool:
 
     def __init__(self, allocator=Memory):
         self._allocator = allocator
-        self._free = []  # (stream, block)
+        self._free = []
         self._total = self._used = 0
         self._limit = TOTAL_BYTES
 
@@ -64,35 +78,52 @@ class MemoryPool:
         self._limit = size
 
     def malloc(self, nbytes):
-        if nbytes > self._limit:
-            raise OutOfMemoryError(f"{nbytes} bytes of {self._limit}")
-        stream = streams.current_stream()
+        stream, wanted = streams.current_stream(), -(-(nbytes + BEHIND) // UNIT) * UNIT
         with streams.schedule.lock:
-            fitting = [
-                i for i, (s, b) in enumerate(self._free) if s is stream and b.nbytes >= nbytes + BEHIND
-            ]
-            if fitting:
-                _, block = self._free.pop(min(fitting, key=lambda i: self._free[i][1].nbytes))
-            else:
-                if self._total + nbytes > self._limit:
-                    self.free_all_blocks()
-                if self._total + nbytes > self._limit:
-                    raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of {self._limit} are there")
-                block = np.full(self._allocator(nbytes).nbytes + BEHIND, POISON, np.uint8)
-                self._total += block.nbytes
-            self._used += block.nbytes
-            streams.schedule.issue(stream, lambda: block.fill(POISON))
-        return _Pointer(self, block, nbytes, stream)
+            piece = self._best(stream, wanted)
+            if piece is None:
+                piece = _Piece(stream, self._block(wanted), 0, wanted)
+            elif piece.nbytes > wanted:
+                self._free.append(_Piece(stream, piece.block, piece.begin + wanted, piece.end))
+                piece = _Piece(stream, piece.block, piece.begin, piece.begin + wanted)
+            self._used += piece.nbytes
+            streams.schedule.issue(stream, lambda: piece.bytes.fill(POISON))
+        return _Pointer(self, piece, nbytes)
 
-    def take_back(self, block, nbytes, stream):
+    def _best(self, stream, wanted):
+        """The smallest free piece that has so many bytes, taken."""
+        fitting = [piece for piece in self._free if piece.stream is stream and piece.nbytes >= wanted]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda piece: piece.nbytes)
+        self._free.remove(best)
+        return best
+
+    def _block(self, nbytes):
+        if self._total + nbytes > self._limit:
+            self.free_all_blocks()
+        if self._total + nbytes > self._limit:
+            raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of {self._limit} are there")
+        self._total += nbytes
+        return np.full(self._allocator(nbytes).nbytes, POISON, np.uint8)
+
+    def take_back(self, piece, nbytes):
         def poison():
-            assert (block[nbytes:] == POISON).all(), f"written beyond the end of a buffer of {nbytes} bytes"
-            block.fill(POISON)
+            assert (piece.bytes[nbytes:] == POISON).all(), (
+                f"written beyond the end of a buffer of {nbytes} bytes"
+            )
+            piece.bytes.fill(POISON)
 
         with streams.schedule.lock:
-            self._used -= block.nbytes
-            self._free.append((stream, block))
-            streams.schedule.issue(stream, poison)
+            self._used -= piece.nbytes
+            begin, end = piece.begin, piece.end
+            for other in [
+                p for p in self._free if p.block is piece.block and (p.end == begin or p.begin == end)
+            ]:
+                self._free.remove(other)
+                begin, end = min(begin, other.begin), max(end, other.end)
+            self._free.append(_Piece(piece.stream, piece.block, begin, end))
+            streams.schedule.issue(piece.stream, poison)
 
     def total_bytes(self):
         return self._total
@@ -104,10 +135,9 @@ class MemoryPool:
         """Those of a stream, or all. Waits for the whole device, as cudaFree does."""
         streams.schedule.advance_all()
         with streams.schedule.lock:
-            kept = [(s, block) for s, block in self._free if stream not in (None, s)]
-            self._total -= sum(block.nbytes for _, block in self._free)
-            self._total += sum(block.nbytes for _, block in kept)
-            self._free = kept
+            gone = [piece for piece in self._free if piece.is_whole and stream in (None, piece.stream)]
+            self._free = [piece for piece in self._free if piece not in gone]
+            self._total -= sum(piece.nbytes for piece in gone)
 
 
 _page_locked = {}  # address: bytes

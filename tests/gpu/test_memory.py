@@ -1,0 +1,121 @@
+"""Device memory: what was planned suffices, running proofs ask for none, and keys that do not fit are streamed."""
+
+import numpy as np
+import pytest
+from gpu.conftest import (
+    assert_same_sums,
+    cpu_sums,
+    page_locked,
+    prove,
+    random_key,
+    random_matrix,
+    random_vectors,
+)
+
+from cuzkd import errors
+from cuzkd.backend.cpu import CpuBackend
+from cuzkd.backend.protocol import QUERIES
+
+pytestmark = pytest.mark.gpu
+
+TINY, SMALL, PUBLIC = (1, 3, 0, 2), (6, 70, 7, 41), (6, 70, 69, 41)  # log domain, wires, public, rows
+SLOT_BYTES = 1 << 13
+SLACK = 2 << 20  # of an allocator that is not the planned one
+
+
+@pytest.fixture
+def narrow(gpu, monkeypatch):
+    """make(key, streamed): a backend with as much room as proofs with a key take where those queries are streamed."""
+    from cuzkd.backend import cuda_plan
+    from cuzkd.backend.cuda import CudaBackend
+
+    made = []
+
+    def make(key, streamed):
+        dry = cuda_plan.DryRun(key, gpu.gpu.processors, gpu.gpu.total_bytes)
+        plan = dry.of(cuda_plan.MemoryPlan(1, False, 1, streamed, SLOT_BYTES))
+        backend = CudaBackend(limit_bytes=plan.total_bytes + SLACK)
+        made.append(backend)
+        monkeypatch.setattr(backend, "_plan", lambda shape, matrix_bytes=None: plan)
+        return backend
+
+    yield make
+    for backend in made:
+        backend.close()
+
+
+@pytest.mark.parametrize(
+    ("curve", "shape", "streamed"),
+    [
+        *(("bls12_381", shape, QUERIES) for shape in (TINY, SMALL, PUBLIC)),
+        *(("bn254", SMALL, streamed) for streamed in (("h_g1",), ("b_g2", "l_g1"), ("a_g1", "h_g1"))),
+    ],
+    ids=str,
+)
+def test_streamed_keys(narrow, curve, shape, streamed):
+    """Chunk by chunk, whichever queries pass through, the sums are the same."""
+    key = random_key(curve, *shape)
+    backend = narrow(key, streamed)
+    loaded = backend.load_key(key)
+    assert set(loaded.streamed) == set(streamed) and loaded.one_at_a_time
+    assert loaded.host_bytes == sum(getattr(key, name).nbytes for name in streamed)
+    for seed in (1, 2):
+        a, b, z = random_vectors(key, seed)
+        assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
+    for query in QUERIES:
+        assert np.array_equal(loaded.read(query, 1, 5), getattr(key, query)[1:6])
+    loaded.close()
+
+
+def test_a_batch_and_cancels_of_a_streamed_key(narrow):
+    key = random_key("bn254", *SMALL)
+    backend = narrow(key, QUERIES)
+    loaded = backend.load_key(key)
+    vectors = [random_vectors(key, seed) for seed in range(2)]
+    backend.launch(backend.upload(loaded, *vectors[0][:2], None, vectors[0][2])).cancel()
+    backend.gpu.pool.set_limit(size=1 << 32)
+    runs = backend.launch_batch([backend.upload(loaded, a, b, None, z) for a, b, z in vectors])
+    runs[0].cancel()
+    assert_same_sums(runs[1].result(), cpu_sums(key, *vectors[1]))
+    with pytest.raises(errors.Cancelled):
+        runs[0].result()
+    loaded.close()
+
+
+@pytest.mark.parametrize("evaluating", [False, True], ids=["given", "evaluated"])
+@pytest.mark.parametrize("beside", [False, True], ids=["one stream", "two streams"])
+def test_proofs_ask_for_no_memory(gpu, monkeypatch, evaluating, beside):
+    """Once a key is loaded, neither the device nor the host is asked for any, but for results the first time."""
+    from cuzkd.backend import cuda
+
+    monkeypatch.setattr(gpu, "parallel_g2", beside)
+    monkeypatch.setattr(cuda, "EVALUATED_ROWS", 0)
+    key = random_key("bn254", *SMALL)
+    loaded = gpu.load_key(key)
+    matrices = [random_matrix("bn254", key.n_rows, key.n_wires, seed) for seed in (2, 3)]
+    assert not evaluating or gpu.keep_matrices(loaded, *matrices)
+    before = gpu.memory().pool_bytes
+    for turn in range(3):
+        a, b, z = map(page_locked, random_vectors(key, turn))
+        given = (None, None, None, z) if evaluating else (a, b, None, z)
+        asked = gpu.gpu.allocations
+        first, second = (gpu.upload(loaded, *given) for _ in range(2))  # the next one, beside the first
+        sums = gpu.launch(first).result()
+        assert_same_sums(gpu.launch(second).result(), sums)
+        assert gpu.memory().pool_bytes == before
+        assert turn == 0 or gpu.gpu.allocations == asked
+        if evaluating:
+            a, b = (CpuBackend().spmv("bn254", matrix, z) for matrix in matrices)
+        assert_same_sums(sums, cpu_sums(key, a, b, z))
+    loaded.close()
+
+
+def test_what_fits_no_way_is_said_with_numbers(gpu):
+    from cuzkd.backend.cuda import CudaBackend
+
+    backend = CudaBackend(limit_bytes=1 << 16)
+    with pytest.raises(
+        errors.NeverFits, match=r"at least \d+ bytes of device memory; there are \d+ of 65536"
+    ):
+        backend.load_key(random_key("bn254", *SMALL))
+    backend.close()
