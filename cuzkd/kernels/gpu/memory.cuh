@@ -34,3 +34,12 @@ __device__ __forceinline__ void store(T* at, const T& value) {
     Sixteen* to = reinterpret_cast<Sixteen*>(at);
     UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) to[i] = whole.parts[i];
 }
+
+// Bring nearer what a load is going to want.
+__device__ __forceinline__ void prefetch(const void* at) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+#else
+    (void)at;
+#endif
+}

@@ -55,12 +55,15 @@ struct Signed {
     const Point* at;  // null: infinity
     bool negative;
 
+    __device__ void expect() const {
+        if (at) prefetch(at);
+    }
     __device__ F x() const { return at ? load(&at->x) : F::zero(); }
     __device__ Point point() const { return at ? load(at).neg_if(negative) : Point::infinity(); }
 };
 
 // This thread's additions, `count` of them, with all threads of its block. pairs.seek(k) finds the operands p and q of one,
-// pairs.put(k, sum) takes their sum. before[k THREADS], k < count: this thread's.
+// pairs.put(sum) takes their sum; pairs.expect(k) says that k is the next. before[k THREADS], k < count: this thread's.
 template <class Pairs>
 __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* before) {
     F product = F::one();
@@ -68,6 +71,7 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
 #pragma unroll 1
     for (uint32_t k = 0; k < count; ++k) {
         pairs.seek(k);
+        if (k + 1 < count) pairs.expect(k + 1);
         F px = pairs.p.x(), qx = pairs.q.x(), denominator = qx - px;
         if (!surely_a_chord(px, qx)) {
             Point p = pairs.p.point(), q = pairs.q.point();
@@ -87,6 +91,7 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
 #pragma unroll 1
     for (uint32_t k = count; k-- > 0;) {
         pairs.seek(k);
+        if (k) pairs.expect(k - 1);
         Point p = pairs.p.point(), q = pairs.q.point(), sum = Point::infinity();
         PairKind kind = pair_kind(p, q);
         if (wants_inverse(kind)) {
@@ -99,7 +104,7 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
         } else if (kind != PairKind::infinity) {
             sum = kind == PairKind::first ? p : q;
         }
-        pairs.put(k, sum);
+        pairs.put(sum);
     }
 }
 
@@ -160,7 +165,20 @@ struct Round {
             q = entry + 1 < at + length ? named(entries[entry + 1]) : Signed{nullptr, false};
         }
     }
-    __device__ void put(uint32_t, const Point& sum) { store(target, sum); }
+    // Only where it is in the list at hand, or it would take as long to find as it saves.
+    __device__ void expect(uint32_t k) const {
+        uint32_t item = base + k - begin;
+        if (base + k < begin || item >= end - begin) return;
+        if (round) {
+            const Point* first = points + place[list] + (static_cast<size_t>(item) << round);
+            prefetch(first), prefetch(first + (size_t(1) << (round - 1)));
+        } else {
+            uint32_t entry = at + 2 * item;
+            named(entries[entry]).expect();
+            if (entry + 1 < at + length) named(entries[entry + 1]).expect();
+        }
+    }
+    __device__ void put(const Point& sum) { store(target, sum); }
 };
 
 // begins: the row of this round. scratch: room for `most` elements of each thread.
@@ -192,7 +210,8 @@ struct Halving {
         const Point* first = in + 2 * static_cast<size_t>(item);
         p = {first, false}, q = {first + 1, false};
     }
-    __device__ void put(uint32_t, const Point& sum) {
+    __device__ void expect(uint32_t k) const { prefetch(in + 2 * (static_cast<size_t>(base) + k)); }
+    __device__ void put(const Point& sum) {
         store(out + static_cast<size_t>(component) * pairs + i, sum);
         if (component == 0) store(out + static_cast<size_t>(components) * pairs + i, q.point());
     }
