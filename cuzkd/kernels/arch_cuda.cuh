@@ -10,13 +10,13 @@
 // for a square; tests/gpu/test_counts.py counts them in the compiled code.
 #pragma once
 
-// How long a modulus has to be, in words, for products to be made of products of half the words; and of doubles, on GPUs
+// How long a modulus has to be, in words, for products to be made of products of half the words; or of doubles, on GPUs
 // that multiply these at full rate, and then whether columns are summed in them (arch_doubles.cuh). 99: never.
 #if !defined(CUZKD_HALVES_FROM)
 #define CUZKD_HALVES_FROM 99
 #endif
 #if !defined(CUZKD_DOUBLES_FROM)
-#define CUZKD_DOUBLES_FROM 99
+#define CUZKD_DOUBLES_FROM (FAST_DOUBLES ? 99 : 99)
 #endif
 #if !defined(CUZKD_DOUBLES_CHAINED)
 #define CUZKD_DOUBLES_CHAINED true
@@ -337,7 +337,17 @@ struct Machine {
         }
         return redc_words(t);
     }
-    DEVICE_HOT static Words two_products(Words a, Words b, Words c, Words d) { return products<true>(a, b, c, d); }
+    DEVICE_HOT static Words two_products(Words a, Words b, Words c, Words d) {
+        if constexpr (by_halves || by_doubles) {
+            uint32_t t[2 * n], u[2 * n];
+            wide(t, a.w, b.w);
+            wide(u, c.w, d.w);
+            Row<2 * n>::add(t, t, u);
+            return redc_words(t);
+        } else {
+            return products<true>(a, b, c, d);
+        }
+    }
 
     DEVICE static Words words(const uint64_t* x) {
         Words a;
