@@ -163,7 +163,8 @@ class CpuKey:
     def __init__(self, arrays: KeyArrays) -> None:
         self.arrays = arrays
         points = (arrays.a_g1, arrays.b_g1, arrays.b_g2, arrays.l_g1, arrays.h_g1)
-        self.resident_bytes = sum(p.nbytes for p in points)
+        self.resident_bytes = self.host_bytes = sum(p.nbytes for p in points)
+        self.one_at_a_time = False
 
     def close(self) -> None:
         """Nothing is held."""

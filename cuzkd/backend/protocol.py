@@ -193,9 +193,17 @@ class MsmSums:
 
 
 class LoadedKey(Protocol):
-    """A key resident on a device. Opaque above this floor, but for these."""
+    """A key on a device. Opaque above this floor, but for these."""
 
-    resident_bytes: int
+    resident_bytes: int  # of the device's memory
+
+    @property
+    def host_bytes(self) -> int:
+        """Of the arrays that it was loaded from, those that it goes on reading: they are not to be changed."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """The device has no room for an upload beside a proof."""
 
     def close(self) -> None:
         """Give its memory back. Idempotent; a run in flight on it must have ended."""

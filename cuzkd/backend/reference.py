@@ -107,7 +107,8 @@ class ReferenceKey:
 
     def __init__(self, arrays: KeyArrays) -> None:
         self.arrays = arrays
-        self.resident_bytes = arrays.host_bytes
+        self.resident_bytes = self.host_bytes = arrays.host_bytes
+        self.one_at_a_time = False
 
     def close(self) -> None:
         """Nothing is held."""

@@ -25,21 +25,22 @@ class Choice:
     reason: str
 
 
-def choose(name: str) -> Choice:
-    """The backend called `name`; with "auto" cuda where a device answers, else cpu.
+def choose(name: str, vram_bytes: int = 0) -> Choice:
+    """The backend called `name`; with "auto" cuda where a device answers, else cpu. vram_bytes: what a device may use
+    of its memory; 0: what is free.
 
     Raises Unavailable when it cannot be had here, saying what to install; "auto" never does for want of a
     GPU.
     """
     if name == "auto":
         try:
-            return Choice(_cuda(), "auto: a CUDA device answers")
+            return Choice(_cuda(vram_bytes), "auto: a CUDA device answers")
         except (Unavailable, DeviceFault, Exhausted) as error:
             return Choice(_cpu(), f"auto: cpu, because {error}")
     if name == "cpu":
         return Choice(_cpu(), "cpu: asked for")
     if name == "cuda":
-        return Choice(_cuda(), "cuda: asked for")
+        return Choice(_cuda(vram_bytes), "cuda: asked for")
     if name == "reference":
         from cuzkd.backend.reference import ReferenceBackend
 
@@ -63,11 +64,11 @@ def _cpu() -> Backend:
     return cast(Backend, CpuBackend())
 
 
-def _cuda() -> Backend:
+def _cuda(vram_bytes: int) -> Backend:
     try:
         importlib.import_module("cupy")
     except ImportError as error:
         raise Unavailable(f"backend cuda needs cupy ({error}): {INSTALL}") from error
     from cuzkd.backend.cuda import CudaBackend
 
-    return cast(Backend, CudaBackend())
+    return cast(Backend, CudaBackend(limit_bytes=vram_bytes))

@@ -158,6 +158,7 @@ class ScriptedBackend:
     def __init__(self, in_place=True, evaluates=False):
         self.in_place = self.scratch_c = in_place
         self.evaluates = evaluates
+        self.host_bytes, self.one_at_a_time = 0, False  # of its keys
         self.result_gate = threading.Event()
         self.result_gate.set()
         self.uploaded = 0
@@ -187,7 +188,13 @@ class ScriptedBackend:
     def load_key(self, key):
         self.fill("key")
         self.loads += 1
-        return SimpleNamespace(arrays=key, resident_bytes=key.h_g1.nbytes, close=lambda: None)
+        return SimpleNamespace(
+            arrays=key,
+            resident_bytes=key.h_g1.nbytes,
+            host_bytes=self.host_bytes,
+            one_at_a_time=self.one_at_a_time,
+            close=lambda: None,
+        )
 
     def keep_matrices(self, key, a, b):
         assert a.n_rows == b.n_rows == key.arrays.n_rows

@@ -122,7 +122,7 @@ def test_a_device_that_is_not_there_and_one_that_does_not_work(monkeypatch):
     real = select.choose
 
     def without(error):
-        def choose(name):
+        def choose(name, vram_bytes=0):
             if name == "cuda":
                 raise error
             return real(name)

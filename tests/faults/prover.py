@@ -65,7 +65,7 @@ def main(book_path, device, *arguments):
 
     choose, open_parts = prover.select.choose, prover.open_parts
 
-    def chosen(name):
+    def chosen(name, vram_bytes=0):
         if device and name in ("auto", "cuda"):
             choice = choose("cpu")
             return dataclasses.replace(choice, backend=Disguised(choice.backend, device))

@@ -12,8 +12,9 @@ set is that one's own: who is cancelled or fails leaves, and the others go on; w
 again, alone.
 
 Look-ahead is bounded: a partition keeps its slot among the ready ones for as long as its vectors wait here,
-that is until they came back (device), or until the device is its own (in place). The phase `gpu_wait` is
-the time a ready partition waits for the device: in line, for the mutex, and for company.
+that is until they came back (device), or until the device is its own (in place, or where its memory has no room for
+an upload beside a proof). The phase `gpu_wait` is the time a ready partition waits for the device: in line, for the
+mutex, and for company.
 """
 
 from __future__ import annotations
@@ -101,14 +102,18 @@ class GpuScheduler:
 
     def _most(self, first: Partition) -> int:
         """Partitions that may be launched together with this one, itself included."""
-        one_by_one = self._backend.in_place or self._transfer.holding_device
+        one_by_one = self._backend.in_place or self._late(first)
         large = first.key.proving.arrays.log_domain > LARGEST_IN_SETS
         return 1 if one_by_one or large or first.urgent or first.alone else max(1, self._sets.most)
+
+    def _late(self, partition: Partition) -> bool:
+        """Does it cross only when the device is its own?"""
+        return self._transfer.holding_device or partition.key.loaded.one_at_a_time
 
     def _prepare(self, partition: Partition) -> None:
         partition.check()
         partition.add("gpu_wait", partition.ready_at)
-        if not self._transfer.holding_device:
+        if not self._late(partition):
             self._upload(partition)
         partition.ready_at = time.monotonic()
 
@@ -146,7 +151,7 @@ class GpuScheduler:
         """The device is its own."""
         partition.mutex_wait_s += time.monotonic() - partition.ready_at
         partition.add("gpu_wait", partition.ready_at)
-        if self._transfer.holding_device:
+        if self._late(partition):
             self._upload(partition)
         partition.free("slot")
         partition.check()

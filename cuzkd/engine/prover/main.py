@@ -62,14 +62,14 @@ def upstream_for(backend: Backend) -> Upstream:
     return RegisteringUpstream(pages, cuda.register_host, cuda.unregister_host)
 
 
-def choose(name: str) -> select.Choice:
+def choose(name: str, vram_bytes: int = 0) -> select.Choice:
     """The backend called `name`. "auto" gives the processor only where there is no device: one that is there and does
     not work is a fault, of which the front must know. Raises Unavailable, DeviceFault, Exhausted.
     """
     if name != "auto":
-        return select.choose(name)
+        return select.choose(name, vram_bytes)
     try:
-        return select.choose("cuda")
+        return select.choose("cuda", vram_bytes)
     except Unavailable as error:
         return replace(select.choose("cpu"), reason=f"auto: cpu, because {error}")
 
@@ -80,7 +80,7 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     """
     cpu.set_threads(config.threads or len(os.sched_getaffinity(0)))
     with within(OPENING_S, reporter, "start"):
-        choice = choose(config.backend or "auto")
+        choice = choose(config.backend or "auto", config.vram_bytes)
     backend = choice.backend
     if backend.name == "cuda":
         lock_device(backend.device, Path(config.state_dir) / "provers", reporter)

@@ -5,8 +5,8 @@ for the next one, unless its memory has not been granted and nobody else wants i
 
 A key is charged to the host budget before it is read ("key", the bytes of its arrays), and read into memory of this
 process before the device is asked for, so that proofs go on meanwhile. Once a device has its own copy, the host's is
-let go but for what synthesis and assembly use, nearly all of it the constraint matrices, and the charge shrinks to
-that. When the device has no room, keys that nobody uses give way. Several partitions that need the same key load it
+let go but for what synthesis and assembly use, nearly all of it the constraint matrices, and points that the device has
+no room for, and the charge shrinks to that. When the device has no room, keys that nobody uses give way. Several partitions that need the same key load it
 once. A circuit that was removed and added
 again under the same name has another digest: the old key is set aside when the new one is asked for, and closed
 when its last user is gone.
@@ -314,7 +314,7 @@ class Residency:
         if not self._backend.in_place:
             proving = proving.head()
             del opened
-            reservation.shrink(reservation.nbytes - points)
+            reservation.shrink(reservation.nbytes - points + loaded.host_bytes)
         load_s = time.monotonic() - began
         return ResidentKey(circuit, installed, proving, loaded, reservation, load_s, evaluates)
 
