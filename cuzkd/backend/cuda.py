@@ -31,12 +31,13 @@ from cuzkd.backend import cpu, cuda_ops, nvrtc
 from cuzkd.backend.cuda_density import thin_out
 from cuzkd.backend.cuda_device import Buffer, Device, DeviceMemory, Lane, register_host, unregister_host
 from cuzkd.backend.cuda_key import CudaKey, page_locked
-from cuzkd.backend.cuda_msm import Plan, Query, Sums
+from cuzkd.backend.cuda_msm import Plan, Query, Sums, Table
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
-from cuzkd.backend.cuda_plan import MARGIN, DryRun, MemoryPlan, plan_for
+from cuzkd.backend.cuda_plan import MARGIN, DryRun, MemoryPlan, plan_for, with_table
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix, packed_bytes
 from cuzkd.backend.cuda_run import Batch, CudaRun
+from cuzkd.backend.cuda_tables import resident_table
 from cuzkd.backend.cuda_upload import CudaUpload
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix, Vram
 from cuzkd.curves.params import CURVES
@@ -56,7 +57,7 @@ class CudaBackend:
 
     limit_bytes: device memory that it uses at most; 0: what is free now. parallel_g2: the G2 sum of B beside the other
     sums of its proof, on a second stream (18 % of a proof's time at 2^20: bench/RESULTS.md), where there is room. Read
-    at every launch.
+    at every launch. tables: the H query of a key becomes a table where there is room, and it helps.
     """
 
     name = "cuda"
@@ -64,13 +65,20 @@ class CudaBackend:
     scratch_c = False
 
     def __init__(
-        self, index: int = 0, cache_dir: Path | None = None, *, parallel_g2: bool = True, limit_bytes: int = 0
+        self,
+        index: int = 0,
+        cache_dir: Path | None = None,
+        *,
+        parallel_g2: bool = True,
+        limit_bytes: int = 0,
+        tables: bool = True,
     ) -> None:
         self.gpu = Device(index, cache_dir, limit_bytes)
         self.device = self.gpu.uuid
         self.device_name = self.gpu.name
         self.vram_total_bytes = self.gpu.total_bytes
         self.parallel_g2 = parallel_g2
+        self.tables = tables
         self._dry_run = lru_cache(maxsize=16)(partial(_dry_run, self.gpu))
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}
@@ -125,8 +133,11 @@ class CudaBackend:
         plan = key.plan or self._dry_run(key.shape).of(MemoryPlan(uploads, self.parallel_g2))
         return replace(plan, uploads=uploads).total_bytes
 
-    def _plan(self, shape: KeyShape, matrix_bytes: int | None = None) -> MemoryPlan:
-        return plan_for(self._dry_run(shape), self.gpu.room_bytes, self.parallel_g2, matrix_bytes)
+    def _plan(
+        self, shape: KeyShape, matrix_bytes: int | None = None, table: Table | None = None
+    ) -> MemoryPlan:
+        room = self.gpu.room_bytes
+        return plan_for(self._dry_run(shape), room, self.parallel_g2, matrix_bytes, table)
 
     def _reserve(self, plan: MemoryPlan) -> None:
         """Have every lane keep what a proof takes, so that none asks for memory any more."""
@@ -165,6 +176,8 @@ class CudaBackend:
         shape = KeyShape(**{field.name: getattr(key, field.name) for field in fields(KeyShape)})
         with self.gpu.guard(), ExitStack() as undo:
             plan = self._plan(shape)
+            if self.tables:
+                plan = with_table(self._dry_run(shape), plan, self.gpu.room_bytes)
             resident = [name for name in QUERIES if name not in plan.streamed]
             buffers = self.gpu.put_resident([getattr(key, name) for name in resident])
             host = {}
@@ -174,8 +187,15 @@ class CudaBackend:
             bases = dict(zip(resident, buffers, strict=True))
             del buffers
             densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
+            tables = {} if plan.table is None else {"h_g1": plan.table}
+            for name, table in tables.items():
+                bits = CURVES[shape.curve].r.bit_length()
+                bases[name] = resident_table(
+                    self.gpu, shape.curve, "g1", bases[name], shape.domain, bits, table
+                )
+                self.gpu.free_resident()
             self._reserve(plan)
-            return CudaKey(self.gpu, shape, bases, plan, host, undo.pop_all().close, densities)
+            return CudaKey(self.gpu, shape, bases, plan, host, undo.pop_all().close, densities, tables)
 
     def attach_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> None:
         """Keep the constraint matrices A and B beside the key, so that z alone need travel (upload of None, None).
@@ -197,9 +217,9 @@ class CudaBackend:
         if a.n_rows < EVALUATED_ROWS or a.n_cols > 1 << WIRE_BITS or key.streamed:
             return False
         try:
-            plan = self._plan(key.shape, packed_bytes(a) + packed_bytes(b))
+            plan = self._plan(key.shape, packed_bytes(a) + packed_bytes(b), key.tables.get("h_g1"))
             self.attach_matrices(key, a, b)
-        except errors.Exhausted:
+        except (errors.Exhausted, errors.NeverFits):
             return False
         key.plan = plan
         with self.gpu.guard():

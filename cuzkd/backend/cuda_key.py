@@ -14,6 +14,7 @@ import numpy as np
 from cuzkd.backend.cuda_density import read_wires
 from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
 from cuzkd.backend.cuda_lists import Density
+from cuzkd.backend.cuda_msm import Table
 from cuzkd.backend.cuda_rows import DeviceMatrix
 from cuzkd.backend.protocol import U64, KeyShape
 from cuzkd.curves.params import CURVES
@@ -28,7 +29,8 @@ PAGE = 4096
 class CudaKey:
     """bases: of QUERIES those whose points are on the device, affine, as described in backend.protocol.KeyArrays. host:
     the others', in page-locked memory; undo: gives that back. plan: how its proofs use the device; None where nobody
-    planned, and all is resident. densities: of those queries whose points at infinity were taken out of bases.
+    planned, and all is resident. densities: of those queries whose points at infinity were taken out of bases. tables:
+    of those whose bases are the first copy of one (cuda_tables.py).
 
     Whatever filled the buffers has ended.
     """
@@ -42,12 +44,14 @@ class CudaKey:
         host: Mapping[str, U64] | None = None,
         undo: Callable[[], None] = lambda: None,
         densities: Mapping[str, Density] | None = None,
+        tables: Mapping[str, Table] | None = None,
     ) -> None:
         # A shape alone: one that came with points would keep them in host memory.
         self.shape = KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
         self.bases = bases
         self.host = dict(host or {})
         self.densities = dict(densities or {})
+        self.tables = dict(tables or {})
         self.plan = plan
         self.matrices: tuple[DeviceMatrix, DeviceMatrix] | None = None  # A, B
         self.open = True

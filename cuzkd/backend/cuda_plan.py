@@ -25,15 +25,18 @@ from cuzkd import errors
 from cuzkd.backend.cuda_density import MOST_DENSE, TOGETHER
 from cuzkd.backend.cuda_device import Buffer
 from cuzkd.backend.cuda_lists import Density
-from cuzkd.backend.cuda_msm import Sums
+from cuzkd.backend.cuda_msm import Sums, Table
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_run import Batch
 from cuzkd.backend.cuda_stream import OVER_H, OVER_Z, SLOTS, Chunk, point_bytes
+from cuzkd.backend.cuda_tables import best_table
 from cuzkd.backend.cuda_upload import Columns, Memory
 from cuzkd.backend.protocol import QUERIES, KeyShape
+from cuzkd.curves.params import CURVES
 
 UNIT = 512  # bytes that a buffer of the pool takes a multiple of
 MOST_CHUNKS = 4096  # of a proof: more would take their time in launches alone
+TABLE_SHARE = 4  # of the memory that is left, for a table: other keys want some, and matrices
 MARGIN = 32  # a plan leaves a 32nd of the memory, for what the pool's rule makes of it in another order
 SLOT_BYTES = (
     1 << 30,
@@ -48,7 +51,8 @@ SLOT_BYTES = (
 @dataclass(frozen=True)
 class MemoryPlan:
     """How proofs with a key use device memory. uploads: that are there at a time; one, and none crosses beside a proof.
-    streamed: queries whose points pass through buffers of slot_bytes. evaluating: the device makes a and b.
+    streamed: queries whose points pass through buffers of slot_bytes. evaluating: the device makes a and b. table: of
+    the H query (cuda_tables.py).
     The rest are bytes: of points and matrices, of tables, of an upload, and of what the two lanes of kernels keep.
     """
 
@@ -58,6 +62,7 @@ class MemoryPlan:
     streamed: tuple[str, ...] = ()
     slot_bytes: int = 0
     evaluating: bool = False
+    table: Table | None = None
     resident_bytes: int = 0
     table_bytes: int = 0
     upload_bytes: int = 0
@@ -200,6 +205,8 @@ class DryRun:
         resident = {
             q: point_bytes(shape, q) * shape.shape_of(q)[0] for q in QUERIES if q not in plan.streamed
         }
+        if plan.table is not None:
+            resident["h_g1"] *= plan.table.copies
         bases = {q: Buffer(SimpleNamespace(ptr=UNIT), nbytes) for q, nbytes in resident.items()}
         host = {q: np.broadcast_to(np.uint64(0), shape.shape_of(q)) for q in plan.streamed}
         matrix = SimpleNamespace(n_rows=shape.n_rows or shape.domain, multiply=lambda *_: None)
@@ -208,6 +215,7 @@ class DryRun:
             bases=bases,
             host=host,
             densities=None,  # below
+            tables={} if plan.table is None else {"h_g1": plan.table},
             streamed=plan.streamed,
             plan=plan,
             matrices=(matrix, matrix),
@@ -244,14 +252,20 @@ class DryRun:
         return {q: density for queries in TOGETHER for density in [Density(nowhere, bases)] for q in queries}
 
 
-def plan_for(dry: DryRun, room_bytes: int, parallel_g2: bool, matrix_bytes: int | None = None) -> MemoryPlan:
+def plan_for(
+    dry: DryRun,
+    room_bytes: int,
+    parallel_g2: bool,
+    matrix_bytes: int | None = None,
+    table: Table | None = None,
+) -> MemoryPlan:
     """The first of `ways` that leaves a MARGINth of room_bytes. matrix_bytes: the device is to make a and b from
-    matrices of so many. NeverFits, with what the last of them takes.
+    matrices of so many. table: there is one for H. NeverFits, with what the last of them takes.
     """
     room = room_bytes - room_bytes // MARGIN
     least: MemoryPlan | None = None
     for way in ways(dry, room, parallel_g2, matrix_bytes is not None):
-        least = dry.of(way, matrix_bytes or 0)
+        least = dry.of(replace(way, table=None if way.streamed else table), matrix_bytes or 0)
         if least.total_bytes <= room:
             return least
     assert least is not None
@@ -259,6 +273,18 @@ def plan_for(dry: DryRun, room_bytes: int, parallel_g2: bool, matrix_bytes: int 
         f"proofs over 2^{dry.shape.log_domain} rows and {dry.shape.n_wires} wires take at least {least.total_bytes} "
         f"bytes of device memory; there are {room} of {room_bytes}"
     )
+
+
+def with_table(dry: DryRun, plan: MemoryPlan, room_bytes: int) -> MemoryPlan:
+    """The plan with a table for H in a TABLE_SHAREth of what it leaves of room_bytes, if that helps."""
+    shape, left = dry.shape, room_bytes - room_bytes // MARGIN - plan.total_bytes
+    point = point_bytes(shape, "h_g1")
+    bits = CURVES[shape.curve].r.bit_length()
+    table = best_table(shape.domain, bits, point, max(0, left) // TABLE_SHARE)
+    if table is None or plan.streamed:
+        return plan
+    made = dry.of(replace(plan, table=table))
+    return made if made.total_bytes - plan.total_bytes <= left else plan
 
 
 def ways(dry: DryRun, room: int, parallel_g2: bool, evaluating: bool) -> Iterator[MemoryPlan]:

@@ -129,8 +129,8 @@ class Batch:
     def _query(self, name: str) -> Query:
         """Over all of its scalars."""
         skip = self._key.shape.n_public + 1 if name == "l_g1" else 0
-        density = self._key.densities.get(name)
-        return Query(PHASES[name], _group(name), self._key.bases[name], skip=skip, density=density)
+        density, table = self._key.densities.get(name), self._key.tables.get(name)
+        return Query(PHASES[name], _group(name), self._key.bases[name], skip, density, table)
 
     def _enqueue_chunks(self, quotients: list[Buffer], witnesses: list[Buffer]) -> Iterator[None]:
         """The sums of a key whose points are not all on the device: as many chunks ahead as there are buffers."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_device import Buffer, Device, Lane, blocks
 from cuzkd.backend.cuda_lists import Counts
 from cuzkd.backend.cuda_msm import MAX_SCALARS, MAX_WINDOW_BITS, MIN_WINDOW_BITS, Table, window_cost
 from cuzkd.backend.cuda_tree import coordinate_bytes
@@ -52,3 +52,14 @@ def make_table(
         times, to = table.window_bits * sets if copy else 0, np.uint64(out.address + copy * n * point)
         lane.launch(module, "doubled", grid, THREADS, source, count, times, to)
         source = to
+
+
+def resident_table(
+    device: Device, curve: str, group: str, points: Buffer, n: int, scalar_bits: int, table: Table
+) -> Buffer:
+    """The table of n resident points, resident. Done on return."""
+    device.load([nvrtc.Module("tables", curve, group=group)])
+    out = device.put_pieces([table_bytes(n, 2 * coordinate_bytes(curve, group), table)], ())[0]
+    make_table(device.compute, curve, group, points, n, scalar_bits, table, out)
+    device.compute.synchronize()
+    return out

@@ -53,6 +53,7 @@ SMALL = (
     ),
     "tests/gpu/test_files.py",
     "tests/gpu/test_sets.py",
+    "tests/gpu/test_tables.py::test_a_key_with_a_table",
     "tests/gpu/test_tables.py::test_copies",
     "tests/gpu/test_tables.py::test_sums",
     "tests/gpu/test_tree.py",

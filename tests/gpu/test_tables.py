@@ -4,13 +4,14 @@ import random
 
 import numpy as np
 import pytest
-from gpu.conftest import witness
+from gpu.conftest import assert_same_sums, cpu_sums, prove, random_key, random_matrix, random_vectors, witness
 
 from cuzkd.backend import cpu
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 pytest.importorskip("cupy")
+from cuzkd.backend import cuda_msm
 from cuzkd.backend.cuda_lists import Counts
 from cuzkd.backend.cuda_msm import Query, Table, window_cost
 from cuzkd.backend.cuda_tables import best_table, make_table, table_bytes
@@ -88,6 +89,36 @@ def test_sums(gpu, curve, group, table, kind, group_bytes, monkeypatch):
         sums.run([lane.put(v) for v in values], n, [query], lambda _: None, deliver)
     expected = [sum(k * s for k, s in zip(logs, limbs.to_ints(v), strict=True)) for v in values]
     assert np.array_equal(np.stack(found), multiples(curve, group, expected))
+
+
+@pytest.mark.gpu
+def test_a_key_with_a_table(curve, monkeypatch):
+    """Its H sum is what it is without, its points are read as they came, and matrices find room beside it."""
+    from cuzkd.backend.cuda import CudaBackend
+
+    monkeypatch.setattr(cuda_msm, "ROUND_COST", 1.0)  # so that small keys get one
+    cuda_msm.plan.cache_clear()
+    key = random_key(curve, 6, 70, 7, 41)
+    a, b, z = random_vectors(key, 1)
+    expected = cpu_sums(key, a, b, z)
+    backends = [CudaBackend(tables=tables) for tables in (True, False)]
+    try:
+        keys = [backend.load_key(key) for backend in backends]
+        assert keys[0].tables["h_g1"].copies > 1 and not keys[1].tables
+        assert keys[0].resident_bytes > keys[1].resident_bytes
+        for backend, loaded in zip(backends, keys, strict=True):
+            assert_same_sums(prove(backend, loaded, a, b, z), expected)
+            assert np.array_equal(loaded.read("h_g1", 0, 100), key.h_g1)
+        matrices = [random_matrix(curve, 41, 70, seed) for seed in (2, 3)]
+        monkeypatch.setattr("cuzkd.backend.cuda.EVALUATED_ROWS", 0)
+        assert backends[0].keep_matrices(keys[0], *matrices)
+        assert keys[0].plan.table == keys[0].tables["h_g1"] and keys[0].plan.evaluating
+        made = [cpu.CpuBackend().spmv(curve, matrix, z) for matrix in matrices]
+        assert_same_sums(prove(backends[0], keys[0], None, None, z), cpu_sums(key, *made, z))
+    finally:
+        cuda_msm.plan.cache_clear()
+        for backend in backends:
+            backend.close()
 
 
 @pytest.mark.parametrize("n", [1, 1000, 1 << 20, 1 << 24, 1 << 27])
