@@ -164,6 +164,7 @@ class Proving:
     launch_set: int = setting(count(1), 8)  # partitions of one circuit that a device may begin together
     launch_wait_s: float = setting(span, 0.002)  # how long one may wait for others; CRITICAL never does
     vram: int = setting(size_or_auto, 0)  # bytes of a device's memory that its prover uses; 0 = what is free
+    tables: bool = setting(flag, True)  # of a key's points, where a device has room for them
     group: int = setting(
         count(1), 16
     )  # partitions of one circuit in a row, while others of its priority wait

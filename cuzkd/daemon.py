@@ -75,6 +75,7 @@ def engine_settings(config: Config) -> EngineSettings:
         launch_set=config.proving.launch_set,
         launch_wait_s=config.proving.launch_wait_s,
         vram_bytes=config.proving.vram,
+        tables=config.proving.tables,
         group=config.proving.group,
         budget_bytes=config.memory.budget,
         slab_bytes=config.memory.slab,

@@ -21,9 +21,9 @@ class EngineSettings:
     policy: who computes. prefer: a CUDA device, the processor where there is none or it is in quarantine; require: a
     CUDA device or nobody; cpu; reference (tests). launch_set, launch_wait_s: partitions of one circuit that a device
     may begin together, and how long one may wait for others. vram_bytes: of a device's memory that its prover uses at
-    most, 0 = what is free. group: of one circuit in a row while others wait.
-    least_stage_s: no partition is thought to hang before that. quarantine_after: failures in a row; quarantine_s: the
-    first one, doubling up to longest_quarantine_s. max_result_bytes: of ended jobs.
+    most, 0 = what is free; tables: of keys' points there, where there is room. group: of one circuit in a row while
+    others wait. least_stage_s: no partition is thought to hang before that. quarantine_after: failures in a row;
+    quarantine_s: the first one, doubling up to longest_quarantine_s. max_result_bytes: of ended jobs.
     devices: UUIDs, or their beginnings, a prover for each; ("all",); or none, for the first device that is found.
     threads: native threads of a prover, 0 = the cores, divided among the devices. max_attempts: how often a partition
     is given to provers. budget_bytes: host memory, 0 = auto. slab_bytes: of a prover's pool, 0 = learned.
@@ -44,6 +44,7 @@ class EngineSettings:
     launch_set: int = 8
     launch_wait_s: float = 0.002
     vram_bytes: int = 0
+    tables: bool = True
     group: int = 16
     budget_bytes: int = 0
     slab_bytes: int = 0
@@ -91,6 +92,7 @@ class EngineSettings:
             launch_set=self.launch_set,
             launch_wait_s=self.launch_wait_s,
             vram_bytes=self.vram_bytes,
+            no_tables=not self.tables,
         )
 
     def health_rules(self) -> Rules:

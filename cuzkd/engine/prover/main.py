@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from cuzkd.backend import cpu, select
 from cuzkd.backend.protocol import Backend, MsmSums
@@ -83,6 +83,7 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
         choice = choose(config.backend or "auto", config.vram_bytes)
     backend = choice.backend
     if backend.name == "cuda":
+        cast(Any, backend).tables = not config.no_tables
         lock_device(backend.device, Path(config.state_dir) / "provers", reporter)
     said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})

@@ -51,7 +51,7 @@ class FromProver(_message.Message):
     def __init__(self, ready: _Optional[_Union[Ready, _Mapping]] = ..., event: _Optional[_Union[PartitionEvent, _Mapping]] = ..., done: _Optional[_Union[PartitionDone, _Mapping]] = ..., failed: _Optional[_Union[PartitionFailed, _Mapping]] = ..., grant_request: _Optional[_Union[GrantRequest, _Mapping]] = ..., grant_return: _Optional[_Union[GrantReturn, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., circuit: _Optional[_Union[CircuitState, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., log: _Optional[_Union[LogRecord, _Mapping]] = ...) -> None: ...
 
 class Configure(_message.Message):
-    __slots__ = ("backend", "state_dir", "threads", "max_parallel_synthesis", "ready_target", "wipe", "slab_bytes", "prewarm", "fault", "launch_set", "launch_wait_s", "vram_bytes")
+    __slots__ = ("backend", "state_dir", "threads", "max_parallel_synthesis", "ready_target", "wipe", "slab_bytes", "prewarm", "fault", "launch_set", "launch_wait_s", "vram_bytes", "no_tables")
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     STATE_DIR_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class Configure(_message.Message):
     LAUNCH_SET_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     VRAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NO_TABLES_FIELD_NUMBER: _ClassVar[int]
     backend: str
     state_dir: str
     threads: int
@@ -76,7 +77,8 @@ class Configure(_message.Message):
     launch_set: int
     launch_wait_s: float
     vram_bytes: int
-    def __init__(self, backend: _Optional[str] = ..., state_dir: _Optional[str] = ..., threads: _Optional[int] = ..., max_parallel_synthesis: _Optional[int] = ..., ready_target: _Optional[int] = ..., wipe: _Optional[bool] = ..., slab_bytes: _Optional[int] = ..., prewarm: _Optional[bool] = ..., fault: _Optional[str] = ..., launch_set: _Optional[int] = ..., launch_wait_s: _Optional[float] = ..., vram_bytes: _Optional[int] = ...) -> None: ...
+    no_tables: bool
+    def __init__(self, backend: _Optional[str] = ..., state_dir: _Optional[str] = ..., threads: _Optional[int] = ..., max_parallel_synthesis: _Optional[int] = ..., ready_target: _Optional[int] = ..., wipe: _Optional[bool] = ..., slab_bytes: _Optional[int] = ..., prewarm: _Optional[bool] = ..., fault: _Optional[str] = ..., launch_set: _Optional[int] = ..., launch_wait_s: _Optional[float] = ..., vram_bytes: _Optional[int] = ..., no_tables: _Optional[bool] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("partition_id", "circuit", "circuit_digest", "spool_path", "priority", "sequence", "attempt")
