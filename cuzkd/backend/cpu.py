@@ -239,6 +239,7 @@ class CpuBackend:
     device = "cpu"
     in_place = True
     scratch_c = True
+    takes_pieces = False
 
     def __init__(self, parallel_g2: bool = False) -> None:
         """parallel_g2: see CpuRun. For benches: every sum uses all threads anyway."""

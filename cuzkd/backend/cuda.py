@@ -18,10 +18,10 @@ there once, not twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +30,17 @@ from cuzkd import errors
 from cuzkd.backend import cpu, cuda_ops, nvrtc
 from cuzkd.backend.cuda_density import thin_out
 from cuzkd.backend.cuda_device import Buffer, Device, DeviceMemory, Lane, register_host, unregister_host
-from cuzkd.backend.cuda_key import CudaKey, page_locked
+from cuzkd.backend.cuda_key import CudaKey, shape_alone
 from cuzkd.backend.cuda_msm import Plan, Query, Sums, Table
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_plan import MARGIN, DryRun, MemoryPlan, plan_for, with_table
+from cuzkd.backend.cuda_receiver import CudaReceiver
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix, packed_bytes
 from cuzkd.backend.cuda_run import Batch, CudaRun
 from cuzkd.backend.cuda_tables import resident_table
 from cuzkd.backend.cuda_upload import CudaUpload
-from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix, Vram
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix, Vram
 from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_host", "unregister_host"]
@@ -63,6 +64,7 @@ class CudaBackend:
     name = "cuda"
     in_place = False
     scratch_c = False
+    takes_pieces = True
 
     def __init__(
         self,
@@ -172,30 +174,39 @@ class CudaBackend:
         it has too little memory left.
         """
         cpu.check_key(key)
+        return self._receive(key, key).finish()
+
+    def receive(self, key: KeyShape) -> CudaReceiver:
+        return self._receive(key, None)
+
+    def kept_bytes(self, key: KeyShape) -> int:
+        return sum(8 * prod(key.shape_of(query)) for query in self._plan(shape_alone(key)).streamed)
+
+    def _receive(self, key: KeyShape, whole: KeyArrays | None) -> CudaReceiver:
         self.prepare(key)
-        shape = KeyShape(**{field.name: getattr(key, field.name) for field in fields(KeyShape)})
-        with self.gpu.guard(), ExitStack() as undo:
-            plan = self._plan(shape)
-            if self.tables:
-                plan = with_table(self._dry_run(shape), plan, self.gpu.room_bytes)
-            resident = [name for name in QUERIES if name not in plan.streamed]
-            buffers = self.gpu.put_resident([getattr(key, name) for name in resident])
-            host = {}
-            for name in plan.streamed:
-                host[name], unlock = page_locked(self.gpu, getattr(key, name))
-                undo.callback(unlock)
-            bases = dict(zip(resident, buffers, strict=True))
-            del buffers
-            densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
-            tables = {} if plan.table is None else {"h_g1": plan.table}
-            for name, table in tables.items():
-                bits = CURVES[shape.curve].r.bit_length()
-                bases[name] = resident_table(
-                    self.gpu, shape.curve, "g1", bases[name], shape.domain, bits, table
-                )
-                self.gpu.free_resident()
-            self._reserve(plan)
-            return CudaKey(self.gpu, shape, bases, plan, host, undo.pop_all().close, densities, tables)
+        shape = shape_alone(key)
+        plan = self._plan(shape)
+        if self.tables:
+            plan = with_table(self._dry_run(shape), plan, self.gpu.room_bytes)
+        return CudaReceiver(self.gpu, shape, plan, self._finish, whole)
+
+    def _finish(
+        self,
+        shape: KeyShape,
+        plan: MemoryPlan,
+        bases: dict[str, Buffer],
+        host: dict[str, U64],
+        undo: Callable[[], None],
+    ) -> CudaKey:
+        """All points have come."""
+        densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
+        tables = {} if plan.table is None else {"h_g1": plan.table}
+        for name, table in tables.items():
+            bits = CURVES[shape.curve].r.bit_length()
+            bases[name] = resident_table(self.gpu, shape.curve, "g1", bases[name], shape.domain, bits, table)
+            self.gpu.free_resident()
+        self._reserve(plan)
+        return CudaKey(self.gpu, shape, bases, plan, host, undo, densities, tables)
 
     def attach_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> None:
         """Keep the constraint matrices A and B beside the key, so that z alone need travel (upload of None, None).

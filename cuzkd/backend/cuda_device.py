@@ -324,17 +324,20 @@ class Device:
         when the one before has crossed, and let go then; done on return. They take nothing of what lanes keep, and may
         be dropped once no kernel works on them any more.
         """
-        with self.resident:
-            buffers = [Buffer(self.pool.malloc(max(nbytes, 1)), nbytes) for nbytes in sizes]
-        before, usable = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
-        self.compute.record(before)  # kernels of a buffer that lay there before may still run
-        self.resident.wait_event(before)
-        usable.record(self.resident)
-        self.compute.wait(usable)  # its kernels may fill what pieces do not
+        buffers = self.resident_buffers(sizes)
         with Ring(self) as ring:
             for number, offset, array in pieces:
-                into = buffers[number].slice(offset, array.nbytes)
-                ring.copy_in([(into.address, array)], after=usable)
+                ring.copy_in([(buffers[number].slice(offset, array.nbytes).address, array)])
+        return buffers
+
+    def resident_buffers(self, sizes: Sequence[int]) -> list[Buffer]:
+        """Uninitialised, for any lane, once the kernels that run now have ended, which is waited for."""
+        with self.resident:
+            buffers = [Buffer(self.pool.malloc(max(nbytes, 1)), nbytes) for nbytes in sizes]
+        before = cupy.cuda.Event(disable_timing=True)
+        self.compute.record(before)  # kernels of a buffer that lay there before may still run
+        self.resident.wait_event(before)
+        self.resident.synchronize()
         return buffers
 
     # -- kernels --

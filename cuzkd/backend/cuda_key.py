@@ -46,8 +46,7 @@ class CudaKey:
         densities: Mapping[str, Density] | None = None,
         tables: Mapping[str, Table] | None = None,
     ) -> None:
-        # A shape alone: one that came with points would keep them in host memory.
-        self.shape = KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
+        self.shape = shape_alone(shape)
         self.bases = bases
         self.host = dict(host or {})
         self.densities = dict(densities or {})
@@ -112,6 +111,11 @@ class CudaKey:
             if was_open:
                 self._undo()
             self._device.free_resident()
+
+
+def shape_alone(shape: KeyShape) -> KeyShape:
+    """One that comes with points would keep them in host memory."""
+    return KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
 
 
 def page_locked(device: Device, array: U64) -> tuple[U64, Callable[[], None]]:

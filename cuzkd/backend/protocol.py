@@ -221,6 +221,24 @@ class Vram:
         return self.total_bytes - self.free_bytes
 
 
+class Receiver(Protocol):
+    """A key on its way to a device, piece by piece. Ends with finish() or close()."""
+
+    def memory(self, nbytes: int) -> memoryview:
+        """What pieces are to be read into: pieces in it cross fastest. It is there until the end."""
+
+    def into(self, query: str, begin: int, data: memoryview) -> None:
+        """Bytes of a query from byte `begin` on; taken when this returns. From any thread, several at once; beside
+        proofs.
+        """
+
+    def finish(self) -> LoadedKey:
+        """All have come. Raises as Backend.load_key."""
+
+    def close(self) -> None:
+        """Give back what it has taken. Idempotent, and nothing after finish()."""
+
+
 class Run(Protocol):
     """One proof's kernels, enqueued."""
 
@@ -250,6 +268,7 @@ class Backend(Protocol):
     device: str  # "cpu", or the GPU's UUID
     device_name: str  # for people: processor or card
     in_place: bool  # works in the host vectors themselves (overwrites a, b, c); they come back after result()
+    takes_pieces: bool  # keys may come piece by piece: receive() and kept_bytes() are there
 
     # -- proving: upload (copy stream) -> launch (compute stream) -> result --
 
@@ -264,6 +283,12 @@ class Backend(Protocol):
         """Do now what the first proof over this curve would wait for: kernels are compiled, or taken from the cache."""
 
     def load_key(self, key: KeyArrays) -> LoadedKey: ...
+
+    def receive(self, key: KeyShape) -> Receiver:
+        """Begin with the points of a key. Raises as load_key."""
+
+    def kept_bytes(self, key: KeyShape) -> int:
+        """LoadedKey.host_bytes of a key of this shape."""
 
     def keep_matrices(self, key: LoadedKey, a: SparseMatrix, b: SparseMatrix) -> bool:
         """Keep the constraint matrices A and B beside a loaded key, where that pays and there is room: True, and

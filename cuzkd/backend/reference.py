@@ -167,6 +167,7 @@ class ReferenceBackend:
     device = "cpu"
     in_place = False
     scratch_c = False
+    takes_pieces = False
 
     def __init__(self) -> None:
         self.device_name = f"Python {platform.python_version()}"

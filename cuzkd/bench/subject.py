@@ -14,8 +14,8 @@ import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -52,7 +52,16 @@ class Provable(ABC):
     loaded: LoadedKey
     made_s: dict[str, float] = field(default_factory=dict)
 
-    def load_on(self, backend: Backend) -> LoadedKey:
+    @property
+    def head(self) -> KeyHead:
+        return self.key.head()
+
+    def loading_bytes(self, backend: Backend) -> int:
+        return self.point_bytes
+
+    def load_on(
+        self, backend: Backend, turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> LoadedKey:
         """It is there already."""
         return self.loaded
 

@@ -16,8 +16,9 @@ import contextlib
 import hashlib
 import mmap
 import os
+import queue
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuzkd.backend.ahead import ahead
 from cuzkd.circuits.manifest import CHUNK_BYTES, PAGE, Manifest, SectionEntry
 from cuzkd.errors import SCARCE, Exhausted, InvalidKey
 from cuzkd.memory.upstream import map_pages
@@ -36,6 +38,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {"uint64": np.dtype("<u8"), "uint32": np.d
 READ_THREADS = 16
 
 Array = NDArray[Any]
+Memory = Callable[[int], memoryview]
+Into = Callable[[str, int, memoryview], None]
 
 
 class Writer:
@@ -188,6 +192,37 @@ class KeyFile:
             for chunk in chunks:
                 self._read(chunk)
         return {section.name: _array(section, memory[section.name]) for section in sections}
+
+    def pour(self, names: Iterable[str], memory: Memory, into: Into) -> None:
+        """Read arrays piece by piece, in no order: into(name, first byte, bytes), called by several threads at once.
+        The bytes are good for as long as the call. memory(bytes): what pieces are read into, asked for once a thread.
+
+        Raises InvalidKey, what `memory` and `into` raise, and Exhausted where there is no memory.
+        """
+        pieces = [
+            (section, index)
+            for section in map(self._sections.__getitem__, names)
+            for index in range(-(-section.page_bytes // CHUNK_BYTES))
+        ]
+        most = max((min(CHUNK_BYTES, section.page_bytes) for section, _ in pieces), default=0)
+        threads = min(READ_THREADS, len(os.sched_getaffinity(0)), len(pieces))
+        free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        for _ in range(threads):
+            free.put(memory(most))
+
+        def carry(piece: tuple[SectionEntry, int]) -> None:
+            section, index = piece
+            begin = index * CHUNK_BYTES
+            buffer = free.get()
+            try:
+                self._read(_Chunk(section, index, buffer[: min(CHUNK_BYTES, section.page_bytes - begin)]))
+                into(section.name, begin, buffer[: min(CHUNK_BYTES, section.nbytes - begin)])
+            finally:
+                free.put(buffer)
+
+        if pieces:
+            for _ in ahead(carry, pieces, threads):
+                pass
 
     def blocks(self, name: str) -> Iterator[Array]:
         """One array in blocks along its first axis, of about CHUNK_BYTES: in bounded memory, as long as it may be."""

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, SparseMatrix
 from cuzkd.circuits import manifest as manifests
-from cuzkd.circuits.keyfile import KeyFile, Writer
-from cuzkd.circuits.manifest import Manifest
+from cuzkd.circuits.keyfile import READ_THREADS, Into, KeyFile, Memory, Writer
+from cuzkd.circuits.manifest import CHUNK_BYTES, Manifest
 from cuzkd.errors import InvalidKey
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead, ProvingKey, StreamedKey, VerifyingKey
@@ -84,6 +84,11 @@ def head_bytes(manifest: Manifest) -> int:
     return manifest.key_bytes - point_bytes(manifest)
 
 
+def pouring_bytes(manifest: Manifest) -> int:
+    """Of host memory, that pour_points takes at most."""
+    return min(point_bytes(manifest), READ_THREADS * CHUNK_BYTES)
+
+
 def load(path: Path, manifest: Manifest) -> ProvingKey:
     """All of a key, in memory of our own. Raises InvalidKey, Exhausted; see keyfile.KeyFile."""
     with KeyFile(path, manifest) as file:
@@ -93,6 +98,20 @@ def load(path: Path, manifest: Manifest) -> ProvingKey:
     known = _shape(manifest) | {query: arrays[query] for query in QUERIES}
     bulk = KeyArrays(**known)
     return ProvingKey(head.vk, head.beta_g1, head.delta_g1, bulk, head.constraints)
+
+
+def load_head(path: Path, manifest: Manifest) -> KeyHead:
+    """A key without its points, in memory of our own. Raises as load."""
+    with KeyFile(path, manifest) as file:
+        names = _require_complete(file, manifest)
+        return _head(file.read(name for name in names if name not in QUERIES), manifest)
+
+
+def pour_points(path: Path, manifest: Manifest, memory: Memory, into: Into) -> None:
+    """The points of a key, piece by piece; see KeyFile.pour. Raises as load."""
+    with KeyFile(path, manifest) as file:
+        _require_complete(file, manifest)
+        file.pour(QUERIES, memory, into)
 
 
 def stream(file: KeyFile, manifest: Manifest) -> StreamedKey:
@@ -144,6 +163,10 @@ def _shapes(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def _letters(manifest: Manifest) -> str:
     return "abc" if manifest.constraint_check == "checked" else "ab"
+
+
+def shape(manifest: Manifest) -> KeyShape:
+    return KeyShape(**_shape(manifest))
 
 
 def _shape(manifest: Manifest) -> dict[str, Any]:

@@ -76,12 +76,19 @@ def square_circuit(digest="d1", with_c=True, log_domain=2, padding=0):
     )
     key = SimpleNamespace(vk=None, arrays=arrays, constraints=constraints)
     key.head = lambda: key
+
+    def load_on(backend, turn):
+        with turn():
+            return backend.load_key(arrays)
+
     return SimpleNamespace(
         key=key,
+        head=key,
+        loading_bytes=lambda backend: arrays.host_bytes,
         digest=digest,
         head_bytes=constraint_bytes(key),
         point_bytes=arrays.host_bytes,
-        load_on=lambda backend: backend.load_key(arrays),
+        load_on=load_on,
     )
 
 

@@ -147,8 +147,11 @@ def test_nothing_is_read_before_its_memory_is_granted(make, tmp_path):
             read.append(True)
             raise AssertionError("read")
 
+        head = key
+
     made = square_circuit()
-    made = Unread(digest=made.digest, head_bytes=1 << 40, point_bytes=1, load_on=made.load_on)
+    sizes = {"head_bytes": 1 << 40, "point_bytes": 1, "loading_bytes": lambda backend: 1}
+    made = Unread(digest=made.digest, load_on=made.load_on, **sizes)
     prover = make(circuits={"square": made})
     offer(prover, tmp_path, "a/0")
     assert prover.front.answer("a/0").error_code == "never_fits" and not read

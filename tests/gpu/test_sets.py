@@ -29,8 +29,14 @@ class Chain:
         self.head_bytes = constraint_bytes(self.key)
         self.point_bytes = self.key.arrays.host_bytes
 
-    def load_on(self, backend):
-        return backend.load_key(self.key.arrays)
+        self.head = self.key.head()
+
+    def loading_bytes(self, backend):
+        return self.point_bytes
+
+    def load_on(self, backend, turn):
+        with turn():
+            return backend.load_key(self.key.arrays)
 
 
 @pytest.fixture(scope="module")

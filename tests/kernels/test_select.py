@@ -29,7 +29,7 @@ def test_auto_without_cupy_is_the_cpu_and_says_why(no_cupy):
 
 
 def test_auto_with_a_broken_device_is_the_cpu(monkeypatch):
-    def broken():
+    def broken(vram_bytes):
         raise DeviceFault("CUDA: no answer")
 
     monkeypatch.setattr(select, "_cuda", broken)

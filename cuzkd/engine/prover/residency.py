@@ -3,13 +3,12 @@
 A key is loaded by a thread of its own. Who asked for it waits, and may stop waiting: the key then comes all the same,
 for the next one, unless its memory has not been granted and nobody else wants it.
 
-A key is charged to the host budget before it is read ("key", the bytes of its arrays), and read into memory of this
-process before the device is asked for, so that proofs go on meanwhile. Once a device has its own copy, the host's is
-let go but for what synthesis and assembly use, nearly all of it the constraint matrices, and points that the device has
-no room for, and the charge shrinks to that. When the device has no room, keys that nobody uses give way. Several partitions that need the same key load it
-once. A circuit that was removed and added
-again under the same name has another digest: the old key is set aside when the new one is asked for, and closed
-when its last user is gone.
+A key is charged to the host budget before it is read ("key", the bytes of its arrays, or of what passes them on to a
+device piece by piece), and read while proofs go on. Once a device has its own copy, the charge shrinks to what
+synthesis and assembly use, nearly all of it the constraint matrices, and to points that the device has no room for.
+When the device has no room, keys that nobody uses give way. Several partitions that need the same key load it once. A
+circuit that was removed and added again under the same name has another digest: the old key is set aside when the new
+one is asked for, and closed when its last user is gone.
 
 Lock order: `_telling` comes before the table's lock. Neither is held while a key is loaded or a grant awaited; the
 table's is not held while a message is sent.
@@ -19,8 +18,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -51,8 +50,15 @@ class Openable(Protocol):
     def key(self) -> KeyHead:
         """The key. Nothing of it was read before it was asked for."""
 
-    def load_on(self, backend: Backend) -> LoadedKey:
-        """Its points on a device, where they may be already."""
+    @property
+    def head(self) -> KeyHead:
+        """The key without its points. The same of it."""
+
+    def loading_bytes(self, backend: Backend) -> int:
+        """Host memory that load_on takes while it works, and what the loaded key keeps of it."""
+
+    def load_on(self, backend: Backend, turn: Callable[[], AbstractContextManager[object]]) -> LoadedKey:
+        """Its points on a device, where they may be already. turn(): a block in which the device is the caller's."""
 
 
 class ResidentKey:
@@ -300,19 +306,20 @@ class Residency:
                 f"circuit {circuit}: the job was submitted for key {digest}, installed is {opened.digest}"
             )
         self._set_aside_if(circuit, lambda known: known != opened.digest)
-        installed, points = opened.digest, opened.point_bytes
+        in_place = self._backend.in_place
+        installed = opened.digest
+        points = opened.point_bytes if in_place else opened.loading_bytes(self._backend)
         reservation = self._grants.reserve(
             opened.head_bytes + points, "key", give_up=lambda: not loading.waiting
         )
         try:
-            proving = opened.key
+            proving: KeyHead = opened.key if in_place else opened.head
             loaded = self._on_device(circuit, opened, proving)
             evaluates = self._evaluate and self._keep_matrices(loaded, proving)
         except BaseException:
             reservation.release()
             raise
-        if not self._backend.in_place:
-            proving = proving.head()
+        if not in_place:
             del opened
             reservation.shrink(reservation.nbytes - points + loaded.host_bytes)
         load_s = time.monotonic() - began
@@ -343,12 +350,14 @@ class Residency:
             return self._backend.keep_matrices(loaded, constraints.a, constraints.b)
 
     def _try(self, opened: Openable, proving: KeyHead) -> LoadedKey:
-        with (
-            self._mutex.held(),
-            on_device("loading a key", self._backend.device),
-        ):  # the mutex orders keys too
-            self._selftest(proving.arrays.curve)
-            return opened.load_on(self._backend)
+        @contextmanager
+        def turn() -> Iterator[None]:
+            with self._mutex.held():  # which orders keys, too
+                self._selftest(proving.arrays.curve)
+                yield
+
+        with on_device("loading a key", self._backend.device):
+            return opened.load_on(self._backend, turn)
 
 
 def constraint_bytes(proving: KeyHead) -> int:

@@ -1,0 +1,109 @@
+"""A key on its way to the device, whole or piece by piece.
+
+Problem: the points of a key for 2^27 constraints are 75 GB. In host memory they would be there only to be copied, and
+many machines with such a device have less.
+Design: room for the points is taken first, as the key's plan says: device memory, and page-locked memory for queries
+that are going to be streamed. Whoever reads a file calls `into` from as many threads as it reads with; each piece
+crosses from the memory that it was read into, on the lane that streamed points use, beside the kernels of other keys'
+proofs.
+Life of the data: file -> page-locked piece -> device, or its place in host memory; `finish` makes it a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
+from cuzkd.backend.cuda_key import CudaKey, page_locked
+from cuzkd.backend.cuda_plan import MemoryPlan
+from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape
+from cuzkd.memory.upstream import map_pages, round_to_pages
+
+Finish = Callable[[KeyShape, MemoryPlan, dict[str, Buffer], dict[str, U64], Callable[[], None]], CudaKey]
+
+
+class CudaReceiver:
+    """backend.protocol.Receiver. finish: makes a key of shape, plan, points here and there, and what gives the latter
+    back. whole: a key whose points are in host memory: they have all come then, and its arrays stay where they are.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        shape: KeyShape,
+        plan: MemoryPlan,
+        finish: Finish,
+        whole: KeyArrays | None = None,
+    ) -> None:
+        self._device, self._shape, self._plan, self._finish = device, shape, plan, finish
+        self._pieces, self._kept = ExitStack(), ExitStack()
+        self._host: dict[str, U64] = {}
+        self._bases: dict[str, Buffer] = {}
+        resident = [name for name in QUERIES if name not in plan.streamed]
+        try:
+            with device.guard():
+                for name in plan.streamed:
+                    self._host[name] = self._in_host_memory(name, whole)
+                if whole is not None:
+                    buffers = device.put_resident([getattr(whole, name) for name in resident])
+                else:
+                    buffers = device.resident_buffers([8 * prod(shape.shape_of(name)) for name in resident])
+                self._bases = dict(zip(resident, buffers, strict=True))
+        except BaseException:
+            self.close()
+            raise
+
+    def _in_host_memory(self, name: str, whole: KeyArrays | None) -> U64:
+        if whole is not None:
+            array, undo = page_locked(self._device, getattr(whole, name))
+            self._kept.callback(undo)
+            return array
+        shape = self._shape.shape_of(name)
+        return _locked_pages(8 * prod(shape), self._kept).view(np.uint64).reshape(shape)
+
+    def memory(self, nbytes: int) -> memoryview:
+        with self._device.guard():
+            return _locked_pages(nbytes, self._pieces).data
+
+    def into(self, query: str, begin: int, data: memoryview) -> None:
+        piece = np.frombuffer(data, np.uint8)
+        if query in self._host:
+            self._host[query].reshape(-1).view(np.uint8)[begin : begin + piece.nbytes] = piece
+            return
+        keys = self._device.keys
+        with self._device.guard():
+            keys.copy_in(self._bases[query].slice(begin, piece.nbytes).address, piece)
+            keys.event().synchronize()
+
+    def finish(self) -> CudaKey:
+        with self._device.guard():
+            self._pieces.close()
+            kept = self._kept.pop_all()
+            bases, self._bases = self._bases, {}
+            try:
+                return self._finish(self._shape, self._plan, bases, self._host, kept.close)
+            except BaseException:
+                kept.close()
+                raise
+
+    def close(self) -> None:
+        self._bases, self._host = {}, {}
+        with self._device.guard():
+            self._pieces.close()
+            self._kept.close()
+            self._device.free_resident()
+
+
+def _locked_pages(nbytes: int, undo: ExitStack) -> NDArray[np.uint8]:
+    """Pages of our own, there and locked until `undo` is closed."""
+    _, slab = map_pages(max(round_to_pages(nbytes), 1))
+    array = np.frombuffer(slab.view, np.uint8, nbytes)
+    if nbytes:
+        register_host(array.ctypes.data, nbytes)
+        undo.callback(lambda: unregister_host(array.ctypes.data))
+    return array
