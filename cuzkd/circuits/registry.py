@@ -22,21 +22,19 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cuzkd.backend.protocol import Backend, LoadedKey
 from cuzkd.circuits import manifest as manifests
 from cuzkd.circuits import pagecache, prepared
+from cuzkd.circuits.circuit import Circuit
 from cuzkd.circuits.keyfile import KeyFile
 from cuzkd.circuits.manifest import Manifest, require_name
 from cuzkd.circuits.unchanged import Unchanged
 from cuzkd.errors import SCARCE, AlreadyExists, Exhausted, InvalidInput, InvalidKey, NotFound
 from cuzkd.formats.files import RawFile
-from cuzkd.groth16.keys import KeyHead, ProvingKey, StreamedKey, VerifyingKey
+from cuzkd.groth16.keys import ProvingKey, StreamedKey, VerifyingKey
 
 if TYPE_CHECKING:
     from cuzkd.circuits.sources import PathLike, Source
@@ -45,69 +43,10 @@ MANIFEST, KEY, CALCULATOR = "manifest.json", "key.bin", "calculator.wasm"
 MAX_MANIFEST_BYTES = 64 << 20  # a terabyte of key has 2 MB
 # progress(done_bytes, total_bytes) of the points of a key that is being looked at
 Progress = Callable[[int, int], None]
-Turn = Callable[[], AbstractContextManager[object]]
 
 
 def _silent(done_bytes: int, total_bytes: int) -> None:
     """Nobody watches."""
-
-
-@dataclass(frozen=True)
-class Circuit:
-    """An opened circuit: its manifest, and where its key is. Implements engine.residency.Openable."""
-
-    manifest: Manifest
-    path: Path
-
-    @property
-    def digest(self) -> str:
-        return self.manifest.digest
-
-    @property
-    def head_bytes(self) -> int:
-        return prepared.head_bytes(self.manifest)
-
-    @property
-    def point_bytes(self) -> int:
-        return prepared.point_bytes(self.manifest)
-
-    @cached_property
-    def head(self) -> KeyHead:
-        """The key without its points. Raises as `key`."""
-        return prepared.load_head(self.path, self.manifest)
-
-    def loading_bytes(self, backend: Backend) -> int:
-        """Host memory that load_on takes, beside the head: all points, or what passes them on to a device piece by
-        piece and what the device has no room for.
-        """
-        if not backend.takes_pieces:
-            return self.point_bytes
-        return prepared.pouring_bytes(self.manifest) + backend.kept_bytes(prepared.shape(self.manifest))
-
-    @cached_property
-    def key(self) -> ProvingKey:
-        """The key, read when it is first asked for. Raises InvalidKey when the file is not, byte for byte, what was
-        added.
-        """
-        return prepared.load(self.path, self.manifest)
-
-    def load_on(self, backend: Backend, turn: Turn = nullcontext) -> LoadedKey:
-        """The key's points on a device. turn(): a block in which the device is the caller's alone; none is open while
-        the file is read.
-        """
-        if not backend.takes_pieces:
-            arrays = self.key.arrays
-            with turn():
-                return backend.load_key(arrays)
-        with turn():
-            receiver = backend.receive(prepared.shape(self.manifest))
-        try:
-            prepared.pour_points(self.path, self.manifest, receiver.memory, receiver.into)
-            with turn():
-                return receiver.finish()
-        except BaseException:
-            receiver.close()
-            raise
 
 
 class Registry:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuzkd.circuits.manifest import Manifest
-from cuzkd.circuits.prepared import head_bytes
+from cuzkd.circuits.prepared import head_bytes, pouring_bytes
 from cuzkd.engine.wire import prover_pb2 as wire
 from cuzkd.errors import CuzkdError, Exhausted, NeverFits
 from cuzkd.memory.budget import Budget, Reservation, Ticket
@@ -103,9 +103,10 @@ def need_bytes(manifest: Manifest, in_place: bool) -> int:
     """The least host memory with which one partition of this circuit can be proved, in bytes.
 
     in_place: the backend works in host memory (the CPU's): the key and three domain-sized vectors are there
-    at once. A device backend lets go of the key's points once they are uploaded, and takes vectors of n_rows.
+    at once. A key's points pass to a device piece by piece, and it takes vectors of n_rows.
     """
-    return max(manifest.key_bytes, working_bytes(manifest, in_place))
+    loading = manifest.key_bytes if in_place else head_bytes(manifest) + pouring_bytes(manifest)
+    return max(loading, working_bytes(manifest, in_place))
 
 
 def working_bytes(manifest: Manifest, in_place: bool) -> int:
