@@ -8,11 +8,10 @@ large proof the first steps; the others follow in result()) and waits for nothin
 makes tables and loads kernels; `prepare` does that ahead of it, and load_key calls it. With `parallel_g2` the G2 sum
 runs on the side lane beside the others, on lists of its own.
 Life of the data: cuda_run.py.
-Memory of a proof at 2^27 rows and 130.3 million wires on BLS12-381, with the next one's upload in flight: the key
-75.4 GB, twiddles 4.3, two uploads of 17.1 (three columns of 4.3 and z), and 4.3 of lists, buckets and partial sums
-for the group of windows at hand (cuda_msm.GROUP_BYTES): 118 GB. parallel_g2 adds another 4.3, and blocks of the pool
-that fit nothing any more may add some. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are
-there once, not twice.
+Memory of a proof at 2^27 rows and 130.2 million wires on BLS12-381, with the next one's upload in flight (cuda_plan.py
+says it of any key): the key 75.4 GB, twiddles 8.6, two uploads of 17.1 (three columns of 4.3 and z), 13.7 of lists,
+points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), 12.0 of these beside for G2:
+144 GB. Columns made on the device, from matrices of 8 bytes an entry and 8 a row, are there once, not twice.
 """
 
 from __future__ import annotations

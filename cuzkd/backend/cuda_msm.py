@@ -37,7 +37,7 @@ from cuzkd.backend.cuda_tree import Counted, Tree, coordinate_bytes, halvings, r
 from cuzkd.curves.params import CURVES
 
 GROUP_SHARE = 16  # lists and points of a group stay below this part of the device's memory,
-GROUP_BYTES = 4 << 30  # and below this; one window may exceed both
+GROUP_BYTES = 8 << 30  # and below this; one window may exceed both
 MIN_CHUNK = 1 << 20  # entries that the tree takes at a time, at least
 MIN_WINDOW_BITS, MAX_WINDOW_BITS = 4, 22
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
