@@ -10,8 +10,8 @@ runs on the side lane beside the others, on lists of its own.
 Life of the data: cuda_run.py.
 Memory of a proof at 2^27 rows and 130.2 million wires on BLS12-381, with the next one's upload in flight (cuda_plan.py
 says it of any key): the key 75.4 GB, twiddles 8.6, two uploads of 17.1 (three columns of 4.3 and z), 13.7 of lists,
-points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), 12.0 of these beside for G2:
-144 GB. Columns made on the device, from matrices of 8 bytes an entry and 8 a row, are there once, not twice.
+points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), and 12.0 of these beside
+for G2: 144 GB. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are there once, not twice.
 """
 
 from __future__ import annotations
