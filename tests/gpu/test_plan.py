@@ -1,12 +1,25 @@
 """How sums are cut, at sizes that no test can run: what fits 32-bit numbers and the budget. Needs CuPy, but no GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from cuzkd import errors
 
 pytest.importorskip("cupy")
+from cuzkd.backend.cuda_device import Buffer
 from cuzkd.backend.cuda_lists import Counts
-from cuzkd.backend.cuda_msm import MAX_ENTRIES, MAX_SCALARS, Table, group_bytes, plan, window_cost
+from cuzkd.backend.cuda_msm import (
+    MAX_ENTRIES,
+    MAX_SCALARS,
+    Query,
+    Sums,
+    Table,
+    group_bytes,
+    plan,
+    window_cost,
+)
+from cuzkd.backend.cuda_plan import DryLane
 
 GIB = 1 << 30
 G1, G2 = 2 * 48, 2 * 96  # bytes of a point on BLS12-381
@@ -80,5 +93,22 @@ def test_rounds_for_a_top_window_of_few_bits():
     """Its lists are long: thousands of them are halved until they are short, some hundred are added up one by one."""
     wide, few = plan(1 << 24, 1, 255, G1, 1 << 50), plan(1 << 16, 1, 255, G1, 1 << 50)
     assert (wide.window_bits, few.window_bits) == (20, 13)
-    assert (1 << 24) >> (254 - 12 * 20) < 1 << wide.rounds
-    assert (1 << 16) >> (254 - 19 * 13) > 1 << few.rounds
+    assert 1 << wide.rounds > (1 << 24) >> (254 - 12 * 20)
+    assert 1 << few.rounds < (1 << 16) >> (254 - 19 * 13)
+
+
+@pytest.mark.parametrize(
+    "log, table", [(10, None), (16, None), (20, None), (20, Table(20, 13)), (22, None)], ids=str
+)
+def test_few_launches(log, table):
+    """On a card of 140 GB. They are what a sum of few points takes its time for."""
+    lane = DryLane(SimpleNamespace(processors=132, total_bytes=140 * GIB), "dry")
+    buffer = Buffer(SimpleNamespace(ptr=0), 1 << 50)
+    query = Query("sum", "g1", buffer, table=table)
+    left = []
+    Sums(lane, "bls12_381").run(
+        [buffer], 1 << log, [query], lambda _: None, lambda *found: left.append(found)
+    )
+    (_, cut, points), *_ = left
+    assert len(left) == 1 and points.nbytes == G1 * cut.points
+    assert 10 < lane.launches < 40
