@@ -68,22 +68,18 @@ class Module:
 
 
 def proving_modules(curve: str) -> list[Module]:
-    """What a proof on this curve runs."""
+    """What a proof on this curve runs, or the loading of a key."""
     plain = [Module(source, curve) for source in ("ntt", "quotient", "density", "digits", "rounds")]
-    return plain + [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
-
-
-def table_modules(curve: str) -> list[Module]:
-    """What only the making of tables of bases runs."""
-    return [Module("tables", curve, group=group) for group in GROUP_TYPES]
+    sums = [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
+    return [*plain, *sums, Module("tables", curve, group="g1")]
 
 
 def law_modules(curve: str) -> list[Module]:
-    """What only the plain operations of the protocol run."""
+    """What only the plain operations of the protocol and benches run."""
     fields = [Module("fields", curve, field=field) for field in FIELD_TYPES]
     points = [Module("points", curve, group=group) for group in GROUP_TYPES]
     chains = [Module("chains", curve, field=field) for field in ("fr", "fq")]
-    return [*fields, *points, *chains, Module("rows", curve)]
+    return [*fields, *points, *chains, Module("rows", curve), Module("tables", curve, group="g2")]
 
 
 def setup_modules(curve: str) -> list[Module]:
@@ -92,7 +88,7 @@ def setup_modules(curve: str) -> list[Module]:
 
 
 def all_modules() -> list[Module]:
-    kinds = (proving_modules, table_modules, law_modules, setup_modules)
+    kinds = (proving_modules, law_modules, setup_modules)
     return [m for curve in CURVE_TYPES for kind in kinds for m in kind(curve)]
 
 
