@@ -318,6 +318,14 @@ struct Machine {
         }
     }
 
+    DEVICE static void wide_sqr(uint32_t* t, const uint32_t* x) {
+        if constexpr (by_doubles) {
+            D::wide_sqr(t, x);
+        } else {
+            R::wide_sqr(t, x);
+        }
+    }
+
     // Where these are calls, the words travel by value, in registers.
     DEVICE_HOT static Words product(Words a, Words b) {
         if constexpr (by_doubles) {
@@ -330,11 +338,14 @@ struct Machine {
     }
     DEVICE_HOT static Words square(Words a) {
         uint32_t t[2 * n];
-        if constexpr (by_doubles) {
-            D::wide_sqr(t, a.w);
-        } else {
-            R::wide_sqr(t, a.w);
-        }
+        wide_sqr(t, a.w);
+        return redc_words(t);
+    }
+    DEVICE_HOT static Words two_squares(Words a, Words b) {
+        uint32_t t[2 * n], u[2 * n];
+        wide_sqr(t, a.w);
+        wide_sqr(u, b.w);
+        Row<2 * n>::add(t, t, u);
         return redc_words(t);
     }
     DEVICE_HOT static Words two_products(Words a, Words b, Words c, Words d) {
@@ -390,6 +401,9 @@ struct Machine {
         R::unite(r, product_by_doubles<chained>(words(x), words(y)).w);
     }
     DEVICE static void sqr(uint64_t* r, const uint64_t* x) { R::unite(r, square(words(x)).w); }
+    DEVICE static void sum_of_squares(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        R::unite(r, two_squares(words(x), words(y)).w);
+    }
     // r = a b + c d, or a b - c d: a reduction less than two products.
     DEVICE static void mul_add(uint64_t* r, const uint64_t* a, const uint64_t* b, const uint64_t* c, const uint64_t* d) {
         R::unite(r, two_products(words(a), words(b), words(c), words(d)).w);

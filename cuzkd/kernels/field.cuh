@@ -11,6 +11,7 @@ template <class P>
 struct Field {
     static constexpr int N = P::N;
     using Params = P;
+    using Norm = Field;  // of an extension, a field below it
     uint64_t v[N];  // little-endian limbs
 
     HD static Field zero() {
@@ -120,6 +121,15 @@ struct Field {
             return *this * *this;
         }
     }
+    HD static Field sum_of_squares(const Field& a, const Field& b) {
+        if constexpr (Machine<P>::has_wide) {
+            Field r;
+            Machine<P>::sum_of_squares(r.v, a.v, b.v);
+            return r;
+        } else {
+            return a.sqr() + b.sqr();
+        }
+    }
     // a b + c d and a b - c d: one reduction less than in two products, where the machine has that.
     HD static Field mul_add(const Field& a, const Field& b, const Field& c, const Field& d) {
         if constexpr (Machine<P>::has_sum) {
@@ -180,6 +190,10 @@ struct Field {
         divide<P>(r.v, r2.v, v);
         return r;
     }
+
+    // As of an extension, for code that serves both: inversions are of norms.
+    HD Field norm() const { return *this; }
+    HD Field inverse_by(const Norm& inverse_of_norm) const { return inverse_of_norm; }
 
     // value < 2p -> value mod p, without a branch.
     HD void reduce_once() {

@@ -6,6 +6,7 @@
 template <class F>
 struct Quadratic {
     using Base = F;
+    using Norm = F;
     F c0, c1;
 
     HD static Quadratic zero() { return {F::zero(), F::zero()}; }
@@ -63,9 +64,11 @@ struct Quadratic {
     // Complex squaring: 2M. (a0 + a1 u)^2 = (a0 + a1)(a0 - a1) + 2 a0 a1 u
     HD_CALL static Quadratic square(Operand<Quadratic> a) { return {(a.c0 + a.c1) * (a.c0 - a.c1), (a.c0 * a.c1).dbl()}; }
 
-    // conj / norm, one inversion in F; inv(0) = 0.
-    HD_COLD Quadratic inv() const {
-        F n = (c0.sqr() + c1.sqr()).inv();
-        return {c0 * n, (c1 * n).neg()};
-    }
+    // 1/this = conj / norm, one inversion in F; inv(0) = 0.
+    HD F norm() const { return norm_of(*this); }
+    HD Quadratic inverse_by(const F& inverse_of_norm) const { return scaled_conj(*this, inverse_of_norm); }
+    HD_COLD Quadratic inv() const { return inverse_by(norm().inv()); }
+
+    HD_CALL static F norm_of(Operand<Quadratic> a) { return F::sum_of_squares(a.c0, a.c1); }
+    HD_CALL static Quadratic scaled_conj(Operand<Quadratic> a, Operand<F> k) { return {a.c0 * k, (a.c1 * k).neg()}; }
 };

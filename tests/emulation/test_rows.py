@@ -209,6 +209,11 @@ def test_quadratic_extension(rows, rng):
 
     assert rows.op("fq2", "mul", x, y) == [product(a, b) for a, b in pairs]
     assert rows.op("fq2", "sqr", elements) == [product(a, a) for a in elements]
+    radix = pow(back, -1, p)
+    inverses = rows.op("fq2", "inv", elements)
+    assert [product(a, b) for a, b in zip(elements, inverses, strict=True)] == [
+        (radix if any(a) else 0, 0) for a in elements
+    ]
 
 
 def test_inverses(any_rows, fld, rng):

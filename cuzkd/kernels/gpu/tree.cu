@@ -1,10 +1,10 @@
 // gpu/tree.cu - the pair tree: lists of points are halved, round by round, by additions of affine neighbours that share
 // their inversions.
 //
-// A block takes THREADS * `each` pairs at a time. Forward, each thread multiplies the denominators of its pairs, keeping
-// the products before each in `scratch`; the block's products are merged into 32 values, of which one warp inverts one in
-// each lane; backward, each thread peels the inverses of its denominators off its own and adds. The other blocks of the
-// multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
+// A block takes THREADS * `each` pairs at a time. Forward, each thread multiplies the denominators of its pairs (in G2 their
+// norms), keeping the products before each in `scratch`; the block's products are merged into 32 values, of which one warp
+// inverts one in each lane; backward, each thread peels the inverses of its denominators off its own and adds. The other
+// blocks of the multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
 //
 // Rounds (rounds.cu says how many pairs of which list). Round 0 reads the bases that entries name and fills `points`, a
 // list's items from place[list] on. Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are
@@ -17,6 +17,7 @@
 #include "pairs.cuh"
 
 using F = Group::F;
+using Norm = F::Norm;
 
 constexpr uint32_t NEGATIVE = 0x80000000u;
 constexpr uint32_t THREADS = 128, WARP = 32;
@@ -24,8 +25,8 @@ constexpr uint32_t THREADS = 128, WARP = 32;
 constexpr int RESIDENT = sizeof(F) == 32 ? 5 : sizeof(F) == 48 ? 4 : 2;
 
 // 1/mine of each thread; none is zero. Neighbouring levels: products of two of the level below, at `level` on.
-__device__ F block_inverse(const F& mine) {
-    __shared__ F s[2 * THREADS - WARP];
+__device__ Norm block_inverse(const Norm& mine) {
+    __shared__ Norm s[2 * THREADS - WARP];
     const uint32_t t = threadIdx.x;
     uint32_t level = 0, size = THREADS;
     s[t] = mine;
@@ -39,7 +40,7 @@ __device__ F block_inverse(const F& mine) {
     uint32_t inverter = blockIdx.x * (THREADS / WARP) / gridDim.x;
     if (t / WARP == inverter) s[level + t % WARP] = s[level + t % WARP].inv();
     __syncthreads();
-    F inverse;
+    Norm inverse;
     while (size < THREADS) {
         size *= 2, level -= size;
         if (t < size) inverse = s[level + size + t % (size / 2)] * s[level + (t ^ (size / 2))];
@@ -62,11 +63,26 @@ struct Signed {
     __device__ Point point() const { return at ? load(at).neg_if(negative) : Point::infinity(); }
 };
 
+// A place for one pair between the two passes over it: the product of the norms before its own and, in an extension, its
+// own, which takes products there.
+struct Kept {
+    static constexpr bool OWN = sizeof(F) > sizeof(Norm);
+    Norm* at;
+
+    __device__ explicit Kept(F* place) : at(reinterpret_cast<Norm*>(place)) {}
+    __device__ void keep(const Norm& before, const Norm& own) const {
+        store(at, before);
+        if constexpr (OWN) store(at + 1, own);
+    }
+    __device__ Norm before() const { return load(at); }
+    __device__ Norm own() const { return load(at + 1); }
+};
+
 // This thread's additions, `count` of them, with all threads of its block. pairs.seek(k) finds the operands p and q of one,
 // pairs.put(sum) takes their sum; pairs.expect(k) says that k is the next. before[k THREADS], k < count: this thread's.
 template <class Pairs>
 __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* before) {
-    F product = F::one();
+    Norm product = Norm::one();  // of the norms of the denominators
     uint32_t first = count;  // pair that wants an inverse
 #pragma unroll 1
     for (uint32_t k = 0; k < count; ++k) {
@@ -79,15 +95,16 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
             if (!wants_inverse(kind)) continue;
             denominator = pair_denominator(kind, p, q);
         }
+        const Norm norm = denominator.norm();
         if (first == count) {
             first = k;
-            product = denominator;
+            product = norm;
         } else {
-            store(before + static_cast<size_t>(k) * THREADS, product);
-            product = product * denominator;
+            Kept(before + static_cast<size_t>(k) * THREADS).keep(product, norm);
+            product = product * norm;
         }
     }
-    F inverse = block_inverse(product);  // of the denominators up to the pair at hand
+    Norm inverse = block_inverse(product);  // of the norms up to the pair at hand
 #pragma unroll 1
     for (uint32_t k = count; k-- > 0;) {
         pairs.seek(k);
@@ -95,12 +112,13 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
         Point p = pairs.p.point(), q = pairs.q.point(), sum = Point::infinity();
         PairKind kind = pair_kind(p, q);
         if (wants_inverse(kind)) {
-            F own = inverse;
+            Norm own = inverse;
             if (k > first) {
-                own = inverse * load(before + static_cast<size_t>(k) * THREADS);
-                inverse = inverse * pair_denominator(kind, p, q);
+                const Kept kept(before + static_cast<size_t>(k) * THREADS);
+                own = inverse * kept.before();
+                inverse = inverse * (Kept::OWN ? kept.own() : pair_denominator(kind, p, q).norm());
             }
-            sum = pair_sum(kind, p, q, own);
+            sum = pair_sum(kind, p, q, pair_denominator(kind, p, q).inverse_by(own));
         } else if (kind != PairKind::infinity) {
             sum = kind == PairKind::first ? p : q;
         }
