@@ -226,15 +226,21 @@ class CudaBackend:
         """attach_matrices, where the product is more than its launches and the device has room for it."""
         if a.n_rows < EVALUATED_ROWS or a.n_cols > 1 << WIRE_BITS or key.streamed:
             return False
+        before = key.plan
         try:
             plan = self._plan(key.shape, packed_bytes(a) + packed_bytes(b), key.tables.get("h_g1"))
             self.attach_matrices(key, a, b)
+            with self.gpu.guard():
+                self.gpu.free_unused()  # what was kept for vectors that are not going to cross
+                self._reserve(plan)
         except (errors.Exhausted, errors.NeverFits):
+            key.detach()
+            with self.gpu.guard():
+                self.gpu.free_unused()
+                if before is not None:
+                    self._reserve(before)
             return False
         key.plan = plan
-        with self.gpu.guard():
-            self.gpu.free_unused()  # what was kept for vectors that are not going to cross
-            self._reserve(plan)
         return True
 
     def detach_matrices(self, key: CudaKey) -> None:

@@ -36,6 +36,7 @@ from cuzkd.curves.params import CURVES
 
 UNIT = 512  # bytes that a buffer of the pool takes a multiple of
 MOST_CHUNKS = 4096  # of a proof: more would take their time in launches alone
+LEAST_TABLE = 1 << 16  # points: of fewer a sum takes the time of its rounds, whatever there is to add in them
 TABLE_SHARE = 4  # of the memory that is left, for a table: other keys want some, and matrices
 MARGIN = 32  # a plan leaves a 32nd of the memory, for what the pool's rule makes of it in another order
 SLOT_BYTES = (
@@ -198,8 +199,12 @@ class DryRun:
         sums.group_bytes = group_bytes or sums.group_bytes
         return sums
 
-    def of(self, plan: MemoryPlan, matrix_bytes: int = 0, batch: int = 1) -> MemoryPlan:
-        """The plan with its bytes. matrix_bytes: of A and B, where it is evaluating."""
+    def of(
+        self, plan: MemoryPlan, matrix_bytes: int = 0, batch: int = 1, room: int | None = None
+    ) -> MemoryPlan:
+        """The plan with its bytes. matrix_bytes: of A and B, where it is evaluating. room: what it has to fit into;
+        where points, tables and uploads alone do not, what lanes keep is left out.
+        """
         shape, column = self.shape, FR_BYTES * self.shape.domain
         self.parallel_g2 = plan.parallel_g2
         resident = {
@@ -221,13 +226,20 @@ class DryRun:
             matrices=(matrix, matrix),
         )
         z = FR_BYTES * shape.n_wires
-        upload_bytes = z if plan.evaluating else z + 3 * column
 
         def upload() -> Any:
             fixed = SimpleNamespace(ptr=UNIT)
             columns = None if plan.evaluating else Columns(Buffer(fixed, 3 * column), matrix.n_rows, 2)
             return SimpleNamespace(key=key, landed=None, take=lambda: Memory(Buffer(fixed, z), columns))
 
+        plan = replace(
+            plan,
+            resident_bytes=sum(resident.values()) + matrix_bytes,
+            table_bytes=self.table_bytes,
+            upload_bytes=z if plan.evaluating else z + 3 * column,
+        )
+        if room is not None and plan.total_bytes > room:
+            return plan
         compute = side = 0
         for key.densities in [{}] if plan.streamed else [{}, self._thin()]:
             for lane in self.lanes.values():
@@ -237,14 +249,7 @@ class DryRun:
                 arena_bytes(lane.sizes, lane.trace) for lane in (self.lanes["compute"], self.lanes["side"])
             )
             compute, side = map(max, (compute, side), kept)
-        return replace(
-            plan,
-            resident_bytes=sum(resident.values()) + matrix_bytes,
-            table_bytes=self.table_bytes,
-            upload_bytes=upload_bytes,
-            scratch_bytes=compute,
-            side_bytes=side,
-        )
+        return replace(plan, scratch_bytes=compute, side_bytes=side)
 
     def _thin(self) -> dict[str, Density]:
         """Densities (cuda_density.py) that take the most memory: points as they are, but lists for each."""
@@ -265,7 +270,8 @@ def plan_for(
     room = room_bytes - room_bytes // MARGIN
     least: MemoryPlan | None = None
     for way in ways(dry, room, parallel_g2, matrix_bytes is not None):
-        least = dry.of(replace(way, table=None if way.streamed else table), matrix_bytes or 0)
+        fitted = replace(way, table=None if way.streamed else table)
+        least = dry.of(fitted, matrix_bytes or 0, room=room)
         if least.total_bytes <= room:
             return least
     assert least is not None
@@ -281,7 +287,7 @@ def with_table(dry: DryRun, plan: MemoryPlan, room_bytes: int) -> MemoryPlan:
     point = point_bytes(shape, "h_g1")
     bits = CURVES[shape.curve].r.bit_length()
     table = best_table(shape.domain, bits, point, max(0, left) // TABLE_SHARE)
-    if table is None or plan.streamed:
+    if table is None or plan.streamed or shape.domain < LEAST_TABLE:
         return plan
     made = dry.of(replace(plan, table=table))
     return made if made.total_bytes - plan.total_bytes <= left else plan
@@ -304,7 +310,7 @@ def ways(dry: DryRun, room: int, parallel_g2: bool, evaluating: bool) -> Iterato
                 continue
             for group in (0, small):
                 least = MemoryPlan(uploads, False, group, QUERIES, slot_bytes)
-                left = room - dry.of(least).total_bytes
+                left = room - dry.of(least, room=room).total_bytes
                 if left >= 0:
                     yield replace(least, streamed=_streamed(dry.shape, left))
     assert least is not None

@@ -292,7 +292,8 @@ def test_synthesis_makes_no_second_copy_of_a_b_c(tmp_path):
     path = tmp_path / "w.wtns"
     wtns.write(path, curve, builtin.witness(curve, rounds, 3))
     backend = SimpleNamespace(vector_rows=lambda key: key.domain, scratch_c=True, in_place=True)
-    key = SimpleNamespace(proving=SimpleNamespace(arrays=arrays, constraints=constraints))
+    proving = SimpleNamespace(arrays=arrays, constraints=constraints)
+    key = SimpleNamespace(proving=proving, evaluates=False)
     residency = SimpleNamespace(use=lambda circuit, digest, check: key, done_with=lambda key: None)
     pool = PinnedPool(PagesUpstream(), Budget(64 << 20), slab_bytes=32 << 20)
     pool.lease(1).release()  # the slab exists before anything is measured

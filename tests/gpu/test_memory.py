@@ -110,6 +110,38 @@ def test_proofs_ask_for_no_memory(gpu, monkeypatch, evaluating, beside):
     loaded.close()
 
 
+def test_matrices_that_find_no_room_are_left_on_the_host(gpu, narrow, monkeypatch):
+    from cuzkd.backend import cuda
+
+    monkeypatch.setattr(cuda, "EVALUATED_ROWS", 0)
+    key = random_key("bn254", *SMALL)
+    a, b, z = random_vectors(key, 1)
+    matrices = [random_matrix("bn254", key.n_rows, key.n_wires, seed) for seed in (2, 3)]
+    loaded = gpu.load_key(key)
+    before, resident = loaded.plan, loaded.resident_bytes
+    with monkeypatch.context() as tight:
+        tight.setattr(gpu.gpu, "room_bytes", 1 << 16)
+        assert not gpu.keep_matrices(loaded, *matrices)  # planned, it does not fit
+    asked = []
+
+    def full(plan):
+        asked.append(plan)
+        if len(asked) == 1:
+            raise errors.Exhausted("device memory: others have it")
+
+    with monkeypatch.context() as tight:
+        tight.setattr(gpu, "_reserve", full)
+        assert not gpu.keep_matrices(loaded, *matrices)  # nor when it comes to it
+    assert asked[0].evaluating and asked[1] is before
+    assert (loaded.plan, loaded.matrices, loaded.resident_bytes) == (before, None, resident)
+    assert_same_sums(prove(gpu, loaded, a, b, z), cpu_sums(key, a, b, z))
+    loaded.close()
+    streamed = narrow(key, ("h_g1",))
+    passing = streamed.load_key(key)
+    assert not streamed.keep_matrices(passing, *matrices)
+    passing.close()
+
+
 def test_what_fits_no_way_is_said_with_numbers(gpu):
     from cuzkd.backend.cuda import CudaBackend
 

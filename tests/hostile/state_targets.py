@@ -15,8 +15,8 @@ from hostile.targets import Honest, Target
 
 from cuzkd.backend import cpu
 from cuzkd.circuits import builtin
-from cuzkd.circuits.manifest import content_digest
 from cuzkd.circuits.circuit import Circuit
+from cuzkd.circuits.manifest import content_digest
 from cuzkd.circuits.registry import Registry
 from cuzkd.formats import json_depth
 from cuzkd.groth16 import prover, setup
