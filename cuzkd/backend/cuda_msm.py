@@ -103,7 +103,9 @@ def window_cost(counts: Counts, scalar_bits: int, c: int, copies: int = 1) -> fl
     windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
     entries = counts.full * windows + counts.small * min(windows, small_windows(c))
     summed = (1 + ENTRY_COST) * entries + BUCKET_COST * buckets * blocks(windows, copies)
-    return summed + ROUND_COST * (_rounds(counts, scalar_bits, c, copies) + halvings(c - 1))
+    return summed + ROUND_COST * (
+        _rounds(counts, scalar_bits, c, copies) + halvings(blocks(windows, copies), c - 1)
+    )
 
 
 def _rounds(counts: Counts, scalar_bits: int, c: int, copies: int) -> int:

@@ -32,7 +32,9 @@ PIECE = 256  # points of a long list that one block adds
 SUMS_PER_PROCESSOR = 8  # blocks of SUM_THREADS
 SPARE_ROUNDS = 2  # beyond those that a list of mean length takes: random lists are then hardly ever long
 MOST_ROUNDS = 30  # of gpu/tree.cu, whose lengths have 32 bits
-LOG_LEFT = 8  # bits of a bucket's number that are left to blocks, the others are halved
+LOG_LEFT = 14  # bits of a bucket's number that are left to blocks, at most; the others are halved
+LOG_SLICE = 8  # buckets for one block, as a logarithm; at least 1
+BLOCK_ADDITIONS = 128_000  # left to all blocks: fewer take no longer than halvings do. To be measured
 
 
 def coordinate_bytes(curve: str, group: str) -> int:
@@ -45,9 +47,15 @@ def rounds_for(mean: int) -> int:
     return min(max(1, (max(mean, 1) - 1).bit_length() + SPARE_ROUNDS), MOST_ROUNDS)
 
 
-def halvings(log_buckets: int) -> int:
-    """Rounds of a weighted sum of 2^log_buckets buckets."""
-    return max(0, log_buckets - LOG_LEFT)
+def halvings(windows: int, log_buckets: int) -> int:
+    """Rounds of the weighted sums of 2^log_buckets buckets of each window, before blocks take over."""
+
+    def left(times: int) -> int:
+        bits = log_buckets - times
+        return windows * ((times + 1) * 2 + bits) << bits >> 1
+
+    least = max(0, log_buckets - LOG_LEFT)
+    return next((h for h in range(least, log_buckets) if left(h) <= BLOCK_ADDITIONS), log_buckets)
 
 
 @dataclass(frozen=True)
@@ -191,11 +199,11 @@ class Tree:
         lane.launch(self._msm, "join_long", grid, SUM_THREADS, pieces, n_lists, partials, sums)
 
     def halve(self, buckets: Buffer, windows: int, log_buckets: int) -> tuple[Buffer, int]:
-        """Halve the buckets of each window until 2^LOG_LEFT are left: [components, windows, left] points, and how
+        """Halve the buckets of each window until few are left (`halvings`): [components, windows, left] points, and how
         many components there are.
         """
         lane, components, at = self._lane, 1, buckets
-        for log in range(log_buckets, LOG_LEFT, -1):
+        for log in range(log_buckets, log_buckets - halvings(windows, log_buckets), -1):
             pairs = windows << (log - 1)
             out = lane.scratch(2 * self._coordinate * (components + 1) * pairs)
             items = components * pairs
@@ -216,10 +224,25 @@ class Tree:
         out: Buffer,
     ) -> None:
         """Enqueue the sums of gpu/msm.cu. part: sums, windows of each, the first of these, and windows in all."""
-        batch, count, first, windows = part
-        grid = (components + log_left + (units is not None), batch * count)
-        shape = map(np.uint32, (components, log_left, count, first, windows))
-        self._lane.launch(self._msm, "component_sums", grid, SUM_THREADS, halved, *shape, units, out)
+        lane, (batch, count, first, windows) = self._lane, part
+        lists, n, log_slices = batch * count, components + log_left, max(0, log_left - LOG_SLICE)
+        sliced = n << log_slices
+        partials = lane.scratch(4 * self._coordinate * lists * sliced if log_slices else 0)
+        where = tuple(map(np.uint32, (count, first, windows)))
+        shape = (*map(np.uint32, (components, log_left, log_slices)), *where)
+        grid = (sliced + (units is not None), lists)
+        lane.launch(self._msm, "component_sums", grid, SUM_THREADS, halved, *shape, units, partials, out)
+        if log_slices:
+            lane.launch(
+                self._msm,
+                "join_slices",
+                (n, lists),
+                SUM_THREADS,
+                partials,
+                np.uint32(log_slices),
+                *where,
+                out,
+            )
 
     def _grid(self, items: int) -> int:
         return min(blocks(items, THREADS), self.blocks)

@@ -11,7 +11,7 @@ from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
 pytest.importorskip("cupy")
-from cuzkd.backend import cuda_msm
+from cuzkd.backend import cuda_msm, cuda_plan
 from cuzkd.backend.cuda_lists import Counts
 from cuzkd.backend.cuda_msm import Query, Table, window_cost
 from cuzkd.backend.cuda_tables import best_table, make_table, table_bytes
@@ -97,6 +97,7 @@ def test_a_key_with_a_table(curve, monkeypatch):
     from cuzkd.backend.cuda import CudaBackend
 
     monkeypatch.setattr(cuda_msm, "ROUND_COST", 1.0)  # so that small keys get one
+    monkeypatch.setattr(cuda_plan, "LEAST_TABLE", 1)
     cuda_msm.plan.cache_clear()
     key = random_key(curve, 6, 70, 7, 41)
     a, b, z = random_vectors(key, 1)

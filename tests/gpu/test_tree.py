@@ -111,11 +111,12 @@ def test_no_list_at_all(gpu, curve, group):
         assert not sums_of(gpu, tree, bases, 0, [[], [], []], 3).any()
 
 
-@pytest.mark.parametrize("log_left", [0, 1, 3, 6])
+@pytest.mark.parametrize("log_left, log_slice", [(0, 8), (1, 8), (3, 8), (3, 1), (6, 2), (6, 5), (6, 8)])
 @pytest.mark.parametrize("windows", [1, 3])
-def test_weighted_sums_of_buckets(gpu, curve, group, log_left, windows, monkeypatch):
+def test_weighted_sums_of_buckets(gpu, curve, group, log_left, log_slice, windows, monkeypatch):
     """Components of two sums' windows, put together as the host does it, with units behind the buckets."""
     monkeypatch.setattr(cuda_tree, "LOG_LEFT", log_left)
+    monkeypatch.setattr(cuda_tree, "LOG_SLICE", log_slice)
     rng, log, batch = random.Random(windows), 6, 2
     logs = [
         [rng.choice([0, 1, 1, rng.randrange(1 << 200)]) for _ in range(1 << log)] for _ in range(2 * windows)

@@ -5,8 +5,8 @@
 // A window's buckets: sum over b of (b + 1) B_b = S + sum over i of 2^i U_i, where S is the sum of all, and U_i of those
 // whose number has bit i: sums without weights, which the host puts together. Component 0 is S, component i + 1 is U_i.
 // While buckets are many, they are halved (tree.cu): component 0 keeps the sums of neighbours, all odd ones become the next
-// component, and the components that are there are halved as well. The last `log_left` bits are left to blocks, one for
-// each component of each window.
+// component, and the components that are there are halved as well. The last `log_left` bits are left to blocks, one or a few
+// for each component of each window.
 #include "lists.cuh"
 #include "quads.cuh"
 
@@ -71,28 +71,57 @@ KERNEL add_aside(const Point* aside, const uint32_t* lists_aside, uint32_t n, Po
     }
 }
 
-// in[components][windows in all][2^log_left]: see above. Block (c, w) makes component c of window w, and block (n, j) copies
-// units[j], n being the number of components in the end, components + log_left. Window w is window first + w % count of sum
-// w / count; out[sum] holds, for each of its `all` windows, all components, and then its unit. units: null: not now.
+// Where a component of a window comes to: window w is window first + w % count of sum w / count; out[sum] holds, for each
+// of its `all` windows, n components, and then its unit.
+struct Places {
+    uint32_t n, count, first, all;
+
+    __device__ size_t of_sum(uint32_t sum) const { return sum * (static_cast<size_t>(all) * n + 1); }
+    __device__ size_t of(uint32_t window, uint32_t component) const {
+        return of_sum(window / count) + (first + window % count) * n + component;
+    }
+};
+
+// in[components][windows in all][2^log_left]: see above. Each of the n = components + log_left components in the end is
+// summed by 2^log_slices blocks: block (c 2^log_slices + i, w) makes slice i of component c of window w, for out where it is
+// the only one, else for partials[w][c][i]. Block (n 2^log_slices, j) copies units[j]; units: null: not now.
 KERNEL __launch_bounds__(SUM_THREADS)
-    component_sums(const Point* in, uint32_t components, uint32_t log_left, uint32_t count, uint32_t first, uint32_t all,
-                   const Point* units, Point* out) {
+    component_sums(const Point* in, uint32_t components, uint32_t log_left, uint32_t log_slices, uint32_t count,
+                   uint32_t first, uint32_t all, const Point* units, Sum* partials, Point* out) {
     __shared__ SumSpace space;
-    uint32_t component = blockIdx.x, window = blockIdx.y, windows = gridDim.y, n = components + log_left;
-    size_t points = static_cast<size_t>(all) * n + 1;
+    uint32_t component = blockIdx.x >> log_slices, slice = blockIdx.x - (component << log_slices);
+    uint32_t window = blockIdx.y, windows = gridDim.y, n = components + log_left;
+    Places places{n, count, first, all};
     if (component == n) {
-        if (window < windows / count && threadIdx.x == 0) out[(window + 1) * points - 1] = units[window];
+        if (window < windows / count && threadIdx.x == 0) out[places.of_sum(window + 1) - 1] = units[window];
         return;
     }
-    uint32_t size = 1u << log_left;
     if (component < components) {
-        const Point* from = in + ((static_cast<size_t>(component) * windows + window) << log_left);
+        uint32_t size = 1u << (log_left - log_slices);
+        const Point* from = in + ((static_cast<size_t>(component) * windows + window) << log_left) + slice * size;
         block_sum(space, size, [=](uint32_t i) { return from[i]; });
     } else {
         const Point* from = in + (static_cast<size_t>(window) << log_left);
-        uint32_t bit = 1u << (component - components);
-        block_sum(space, size / 2, [=](uint32_t i) { return from[(i & ~(bit - 1)) * 2 + bit + (i & (bit - 1))]; });
+        uint32_t bit = 1u << (component - components), size = 1u << (log_left - log_slices - 1);
+        block_sum(space, size, [=](uint32_t i) {
+            uint32_t k = slice * size + i;
+            return from[(k & ~(bit - 1)) * 2 + bit + (k & (bit - 1))];
+        });
     }
-    if (threadIdx.x == 0)
-        out[window / count * points + (first + window % count) * n + component] = space.sums[0].to_affine();
+    if (threadIdx.x != 0) return;
+    if (log_slices == 0) {
+        out[places.of(window, component)] = space.sums[0].to_affine();
+    } else {
+        partials[((static_cast<size_t>(window) * n + component) << log_slices) + slice] = space.sums[0];
+    }
+}
+
+// The sums of slices. Grid: (n, windows in all).
+KERNEL __launch_bounds__(SUM_THREADS)
+    join_slices(const Sum* partials, uint32_t log_slices, uint32_t count, uint32_t first, uint32_t all, Point* out) {
+    __shared__ SumSpace space;
+    uint32_t component = blockIdx.x, window = blockIdx.y, n = gridDim.x;
+    const Sum* from = partials + ((static_cast<size_t>(window) * n + component) << log_slices);
+    block_sum(space, 1u << log_slices, [=](uint32_t i) { return from[i]; });
+    if (threadIdx.x == 0) out[Places{n, count, first, all}.of(window, component)] = space.sums[0].to_affine();
 }
