@@ -22,6 +22,7 @@ using size_t = decltype(sizeof(0));
 // on the GPU, because it only covers what is a call there already. HD_HOT: the same, but inlined on the GPU in modules
 // that define CUZKD_INLINE before their first include, as products of prime fields are then: modules with few kernels
 // that live on products. HD_COLD: a call on both sides (rare paths, long code).
+// ROLLED: before a loop with a long body, whose code is to fit the caches of instructions, and to compile in seconds.
 #if defined(__CUDACC__)
 #define HD __host__ __device__ __forceinline__
 #define HD_CALL __host__ __device__ __noinline__
@@ -33,6 +34,7 @@ using size_t = decltype(sizeof(0));
 #endif
 #define HD_COLD __host__ __device__ __noinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #else
 #define HD inline __attribute__((always_inline))
 #if defined(__BMI2__) && defined(__ADX__)
@@ -44,6 +46,7 @@ using size_t = decltype(sizeof(0));
 #define HD_HOT HD_CALL
 #define HD_COLD __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED
 #endif
 
 // How a call takes what it computes with. By value on the GPU, where the words then travel in registers.

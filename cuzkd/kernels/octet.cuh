@@ -11,13 +11,6 @@
 #pragma once
 #include "factor.cuh"
 
-// A loop whose body is long: code that fits the caches of the instructions, and compiles in seconds.
-#if defined(__CUDACC__)
-#define ROLLED _Pragma("unroll 1")
-#else
-#define ROLLED
-#endif
-
 // f(x[j], j) for each of the eight, two at a time.
 template <class Fr, class F>
 HD void each(Fr (&x)[8], const F& f) {

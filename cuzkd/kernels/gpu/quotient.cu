@@ -28,8 +28,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_open(PASS_PARAMETER
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
     Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
-#pragma unroll 1
-    for (int v = 0; v < 3; ++v) {  // c, b, a
+    ROLLED for (int v = 0; v < 3; ++v) {  // c, b, a
         Fr x[8];
         tile.load_octet(x, v == 2 ? a : b, tile.first_step());
         if (v == 0) {
@@ -45,8 +44,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_circom(PASS_PARAMET
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
     Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
-#pragma unroll 1
-    for (int v = 0; v < 3; ++v) {  // c, a, b
+    ROLLED for (int v = 0; v < 3; ++v) {  // c, a, b
         Fr x[8];
         tile.load_octet(x, v == 0 ? c : v == 1 ? a : b, tile.last_step());
         walk_up(tile, s, {t_up}, x);
@@ -67,8 +65,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_bellman(PASS_PARAME
     const Tile tile = PASS_TILE;
     Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n();
     Fr x[8];
-#pragma unroll 1
-    for (int v = 0; v < 2; ++v) {  // a, b
+    ROLLED for (int v = 0; v < 2; ++v) {  // a, b
         tile.load_octet(x, v == 0 ? a : b, tile.last_step());
         walk_up(tile, s, {t_up}, x);
         if (v == 0) tile.store_octet(x, a, tile.first_step());
@@ -91,8 +88,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_close(PASS_PARAMETE
     const Tile tile(number, shift, log_n, first, rows, done, log_cols);
     Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
     Fr x[8];
-#pragma unroll 1
-    for (int v = 0; v < 2; ++v) {  // c, b
+    ROLLED for (int v = 0; v < 2; ++v) {  // c, b
         tile.load_octet(x, v == 0 ? c : b, tile.first_step());
         walk_down(tile, s, {t_down}, x);
         if (v == 0) tile.store_octet(x, c, tile.last_step());

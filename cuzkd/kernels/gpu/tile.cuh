@@ -109,8 +109,7 @@ __device__ __forceinline__ void exchange(Shared& s, Fr (&x)[8], const Place& fro
 // All layers of `down`, from x at place(first_step()) to x at place(last_step()).
 __device__ __forceinline__ void walk_down(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     int q = tile.first_step(), skip = tile.done - q;
-#pragma unroll 1
-    for (;;) {
+    ROLLED for (;;) {
         octet_down(x, t, tile.block_at(q), skip);
         if (q == tile.last_step()) return;
         const int from = q, next = q + 3;
@@ -124,8 +123,7 @@ __device__ __forceinline__ void walk_down(const Tile& tile, Shared& s, const Twi
 __device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     const int layers = tile.rows - tile.done;
     int q = tile.last_step(), skip = layers < 3 ? 3 - layers : (3 - layers % 3) % 3;
-#pragma unroll 1
-    for (;;) {
+    ROLLED for (;;) {
         octet_up(x, t, tile.block_at(q), skip);
         if (q + skip == tile.done) return;
         const int from = q;
