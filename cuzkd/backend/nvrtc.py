@@ -69,7 +69,7 @@ class Module:
 
 def proving_modules(curve: str) -> list[Module]:
     """What a proof on this curve runs, or the loading of a key."""
-    plain = [Module(source, curve) for source in ("ntt", "quotient", "density", "digits", "rounds")]
+    plain = [Module(source, curve) for source in ("ntt", "quotient", "density", "digits", "rounds", "rows")]
     sums = [Module(source, curve, group=group) for source in ("tree", "msm") for group in GROUP_TYPES]
     return [*plain, *sums, Module("tables", curve, group="g1")]
 
@@ -79,7 +79,7 @@ def law_modules(curve: str) -> list[Module]:
     fields = [Module("fields", curve, field=field) for field in FIELD_TYPES]
     points = [Module("points", curve, group=group) for group in GROUP_TYPES]
     chains = [Module("chains", curve, field=field) for field in ("fr", "fq")]
-    return [*fields, *points, *chains, Module("rows", curve), Module("tables", curve, group="g2")]
+    return [*fields, *points, *chains, Module("tables", curve, group="g2")]
 
 
 def setup_modules(curve: str) -> list[Module]:
