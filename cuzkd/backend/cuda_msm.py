@@ -42,11 +42,15 @@ MIN_CHUNK = 1 << 20  # entries that the tree takes at a time, at least
 MIN_WINDOW_BITS, MAX_WINDOW_BITS = 4, 22
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
 MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
-# Times of the parts of a sum, in those of an addition of the tree: what a window's width depends on. To be measured.
-ENTRY_COST = 0.1  # of one entry's way into its list
-BUCKET_COST = 1.8  # of one bucket: two additions of its weighted sum, and one less in its list
-ROUND_COST = 100_000.0  # of a round, whatever there is to add: an inversion's time
-LONG_LISTS = 1000  # that are added up one by one, by a block each, in the time of a round
+# What the width of windows depends on: nanoseconds, by the bytes of a coordinate. Counted for an H200, to be measured.
+ADDITION_NS = {32: 0.125, 48: 0.28, 64: 0.35, 96: 0.75}  # one in a round of the tree that fills the device
+ROUND_NS = {32: 25e3, 48: 40e3, 64: 35e3, 96: 55e3}  # a round, whatever there is to add: an inversion's time
+ENTRY_NS = 0.025  # the way of one entry into its list
+BUCKET_ADDITIONS = 1.8  # two for its weighted sum, and one less in its list
+LONG_LISTS, LONG_POINTS = (
+    1000,
+    100_000,
+)  # that are added up by blocks, when the rounds are over, in the time of one
 
 
 @dataclass(frozen=True)
@@ -98,21 +102,21 @@ class Plan:
         return [self.window_bits * u + e for u in range(self.sets) for e in of_set] + [0]
 
 
-def window_cost(counts: Counts, scalar_bits: int, c: int, copies: int = 1) -> float:
-    """Of a sum over such scalars by windows of c bits, in additions of the tree. See ENTRY_COST."""
+def window_ns(counts: Counts, scalar_bits: int, point_bytes: int, c: int, copies: int = 1) -> float:
+    """What a sum over such scalars by windows of c bits takes."""
     windows, buckets = blocks(scalar_bits, c), 1 << (c - 1)
     entries = counts.full * windows + counts.small * min(windows, small_windows(c))
-    summed = (1 + ENTRY_COST) * entries + BUCKET_COST * buckets * blocks(windows, copies)
-    return summed + ROUND_COST * (
-        _rounds(counts, scalar_bits, c, copies) + halvings(blocks(windows, copies), c - 1)
-    )
+    sets, coordinate = blocks(windows, copies), point_bytes // 2
+    additions = entries + BUCKET_ADDITIONS * buckets * sets
+    rounds = _rounds(counts, scalar_bits, c, copies) + halvings(sets, c - 1)
+    return entries * ENTRY_NS + additions * ADDITION_NS[coordinate] + rounds * ROUND_NS[coordinate]
 
 
 def _rounds(counts: Counts, scalar_bits: int, c: int, copies: int) -> int:
     """For lists of mean length, and for what these leave of the units' to be less than a round's time. Also for those
     of the top window, of which there are fewer where it has fewer bits, if so many would take longer one by one.
     """
-    of_units = (counts.units // int(ROUND_COST)).bit_length()
+    of_units = (counts.units // LONG_POINTS).bit_length()
     mean = (counts.busy * copies) >> (c - 1)
     rounds = max(rounds_for(mean), of_units)
     top_bits = min(c - 1, scalar_bits - 1 - c * (blocks(scalar_bits, c) - 1))
@@ -137,7 +141,7 @@ def plan(
     table: Table | None = None,
     counts: Counts | None = None,
 ) -> Plan:
-    """The cheapest windows by window_cost, or those of the table, in groups that take most_bytes.
+    """The cheapest windows by window_ns, or those of the table, in groups that take most_bytes.
 
     counts: of the scalars by class, or all may be full. Half of the bytes are for the points of a chunk. A group is one
     more pass over the scalars, so there are as few as fit, of sizes as even as can be; a single set may take more.
@@ -152,7 +156,7 @@ def plan(
     counts = counts or Counts(n, 0, 0)
     if table is None:
         widths = range(MIN_WINDOW_BITS, MAX_WINDOW_BITS + 1)
-        c, copies = min(widths, key=lambda c: window_cost(counts, scalar_bits, c)), 1
+        c, copies = min(widths, key=lambda c: window_ns(counts, scalar_bits, point_bytes, c)), 1
     else:
         c, copies = table.window_bits, table.copies
     windows = blocks(scalar_bits, c)

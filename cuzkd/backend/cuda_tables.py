@@ -15,7 +15,7 @@ import numpy as np
 from cuzkd.backend import nvrtc
 from cuzkd.backend.cuda_device import Buffer, Device, Lane, blocks
 from cuzkd.backend.cuda_lists import Counts
-from cuzkd.backend.cuda_msm import MAX_SCALARS, MAX_WINDOW_BITS, MIN_WINDOW_BITS, Table, window_cost
+from cuzkd.backend.cuda_msm import MAX_SCALARS, MAX_WINDOW_BITS, MIN_WINDOW_BITS, Table, window_ns
 from cuzkd.backend.cuda_tree import coordinate_bytes
 
 THREADS, POINTS_SHARE = 128, 8  # of gpu/tables.cu, and of a thread there
@@ -34,7 +34,7 @@ def best_table(n: int, scalar_bits: int, point_bytes: int, most_bytes: int) -> T
         for sets in range(1, windows + 1):
             copies = blocks(windows, sets)
             fits = copies == 1 or (copies * n * point_bytes <= most_bytes and copies * n <= MAX_SCALARS)
-            cost = window_cost(counts, scalar_bits, c, copies)
+            cost = window_ns(counts, scalar_bits, point_bytes, c, copies)
             if fits and (least == 0 or cost < least):
                 best, least = Table(c, copies), cost
     return best if best and best.copies > 1 else None

@@ -17,7 +17,7 @@ from cuzkd.backend.cuda_msm import (
     Table,
     group_bytes,
     plan,
-    window_cost,
+    window_ns,
 )
 from cuzkd.backend.cuda_plan import DryLane
 
@@ -60,7 +60,7 @@ def test_wider_windows_for_more_points():
 def test_no_width_is_cheaper():
     for n in (1000, 1 << 20, 1 << 26):
         cut = plan(n, 1, 254, G1, GIB)
-        costs = {c: window_cost(Counts(n, 0, 0), 254, c) for c in range(4, 23)}
+        costs = {c: window_ns(Counts(n, 0, 0), 254, G1, c) for c in range(4, 23)}
         assert costs[cut.window_bits] == min(costs.values())
 
 

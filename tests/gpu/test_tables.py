@@ -13,7 +13,7 @@ from cuzkd.curves.params import CURVES
 pytest.importorskip("cupy")
 from cuzkd.backend import cuda_msm, cuda_plan
 from cuzkd.backend.cuda_lists import Counts
-from cuzkd.backend.cuda_msm import Query, Table, window_cost
+from cuzkd.backend.cuda_msm import Query, Table, window_ns
 from cuzkd.backend.cuda_tables import best_table, make_table, table_bytes
 
 GIB = 1 << 30
@@ -96,7 +96,9 @@ def test_a_key_with_a_table(curve, monkeypatch):
     """Its H sum is what it is without, its points are read as they came, and matrices find room beside it."""
     from cuzkd.backend.cuda import CudaBackend
 
-    monkeypatch.setattr(cuda_msm, "ROUND_COST", 1.0)  # so that small keys get one
+    monkeypatch.setattr(
+        cuda_msm, "ROUND_NS", dict.fromkeys(cuda_msm.ROUND_NS, 1.0)
+    )  # so that small keys get one
     monkeypatch.setattr(cuda_plan, "LEAST_TABLE", 1)
     cuda_msm.plan.cache_clear()
     key = random_key(curve, 6, 70, 7, 41)
@@ -126,12 +128,12 @@ def test_a_key_with_a_table(curve, monkeypatch):
 @pytest.mark.parametrize("bytes_", [0, 1 << 20, GIB, 16 * GIB, 64 * GIB])
 def test_the_best_table_that_fits(n, bytes_):
     table = best_table(n, 255, 96, bytes_)
-    alone = min(window_cost(Counts(n, 0, 0), 255, c) for c in range(4, 23))
+    alone = min(window_ns(Counts(n, 0, 0), 255, 96, c) for c in range(4, 23))
     if table is None:
         assert bytes_ < 2 * 96 * n or n < 1 << 10
         return
     assert table_bytes(n, 96, table) <= bytes_
-    assert window_cost(Counts(n, 0, 0), 255, table.window_bits, table.copies) < alone
+    assert window_ns(Counts(n, 0, 0), 255, 96, table.window_bits, table.copies) < alone
 
 
 def test_what_tables_are_for():
