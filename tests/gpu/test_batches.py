@@ -1,5 +1,6 @@
 """Several partitions in one launch, and kernels beside kernels: the sums of each are what they are alone."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -57,18 +58,11 @@ def test_edge_witnesses_beside_each_other(backend, curve):
     vectors.append((*(np.zeros_like(v) for v in vectors[0][:2]), vectors[0][2]))  # h is zero as well
     expected = [cpu_sums(key, *v) for v in vectors]
     loaded = backend.load_key(key)
-    sums = [backend.sums(curve, lane) for lane in (backend.gpu.compute, backend.gpu.side)]
-    whole = sums[0].group_bytes
-    for group_bytes in (whole, 1):
-        for s in sums:
-            s.group_bytes = group_bytes
-        try:
-            runs = backend.launch_batch(uploads(backend, loaded, vectors))
-            for run, alone in zip(runs, expected, strict=True):
-                assert_same_sums(run.result(), alone)
-        finally:
-            for s in sums:
-                s.group_bytes = whole
+    for group_bytes in (loaded.plan.group_bytes, 1):
+        loaded.plan = replace(loaded.plan, group_bytes=group_bytes)
+        runs = backend.launch_batch(uploads(backend, loaded, vectors))
+        for run, alone in zip(runs, expected, strict=True):
+            assert_same_sums(run.result(), alone)
     loaded.close()
 
 
@@ -171,8 +165,7 @@ def test_of_some_size(gpu, monkeypatch):
     ]
     monkeypatch.setattr(gpu, "parallel_g2", True)
     loaded = gpu.load_key(key)
-    sums = gpu.sums("bn254", gpu.gpu.compute)
-    monkeypatch.setattr(sums, "group_bytes", 32 << 20)
+    loaded.plan = replace(loaded.plan, group_bytes=32 << 20)
     with Ring(gpu.gpu) as ring:
         batch = [gpu.upload(loaded, a, b, None, z, ring=ring) for a, b, z in vectors]
     runs = gpu.launch_batch(batch)
