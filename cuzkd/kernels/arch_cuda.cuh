@@ -11,12 +11,16 @@
 #pragma once
 
 // How long a modulus has to be, in words, for products to be made of products of half the words; or of doubles, on GPUs
-// that multiply these at full rate, and then whether columns are summed in them (arch_doubles.cuh). 99: never.
+// that multiply these at full rate; or so where the caller asks for it, at about every second product; and whether columns
+// are then summed in doubles (arch_doubles.cuh). 99: never.
 #if !defined(CUZKD_HALVES_FROM)
 #define CUZKD_HALVES_FROM 99
 #endif
 #if !defined(CUZKD_DOUBLES_FROM)
 #define CUZKD_DOUBLES_FROM (FAST_DOUBLES ? 99 : 99)
+#endif
+#if !defined(CUZKD_SOME_DOUBLES_FROM)
+#define CUZKD_SOME_DOUBLES_FROM (FAST_DOUBLES ? 99 : 99)
 #endif
 #if !defined(CUZKD_DOUBLES_CHAINED)
 #define CUZKD_DOUBLES_CHAINED true
@@ -220,6 +224,7 @@ struct Machine {
     static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
     // Fewer wide products for more of other operations: whether that is faster, only measuring tells.
     static constexpr bool by_halves = n >= CUZKD_HALVES_FROM, by_doubles = n >= CUZKD_DOUBLES_FROM;
+    static constexpr bool some_by_doubles = by_doubles || n >= CUZKD_SOME_DOUBLES_FROM;
     using D = Doubles<n, CUZKD_DOUBLES_CHAINED>;
     using R = Row<n>;
     struct Words {
@@ -336,6 +341,13 @@ struct Machine {
             return product_by_words(a, b);
         }
     }
+    DEVICE_HOT static Words aside(Words a, Words b) {
+        if constexpr (some_by_doubles) {
+            return product_by_doubles<CUZKD_DOUBLES_CHAINED>(a, b);
+        } else {
+            return product(a, b);
+        }
+    }
     DEVICE_HOT static Words square(Words a) {
         uint32_t t[2 * n];
         wide_sqr(t, a.w);
@@ -389,6 +401,10 @@ struct Machine {
     DEVICE static void mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product(words(x), words(y)).w);
     }
+    // The same, on the floating-point unit where some products are to be: so that both units work.
+    DEVICE static void mul_aside(uint64_t* r, const uint64_t* x, const uint64_t* y) {
+        R::unite(r, aside(words(x), words(y)).w);
+    }
     // Every way of a product, whichever is chosen: for measuring.
     DEVICE static void mul_by_words(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         R::unite(r, product_by_words(words(x), words(y)).w);
@@ -420,9 +436,14 @@ struct Machine {
         R::add(a.w, a.w, b.w);
         R::unite(r, a.w);
     }
+    template <bool may_be_aside>
     DEVICE static void wide_mul(uint64_t* r, const uint64_t* x, const uint64_t* y) {
         uint32_t t[2 * n];
-        wide(t, words(x).w, words(y).w);
+        if constexpr (may_be_aside && some_by_doubles) {
+            D::wide_mul(t, words(x).w, words(y).w);
+        } else {
+            wide(t, words(x).w, words(y).w);
+        }
         Row<2 * n>::unite(r, t);
     }
     // t - u mod p 2^(32 n), or as it is where it cannot be negative.

@@ -25,6 +25,7 @@ struct Quadratic {
     HD Quadratic scale(const F& k) const { return {c0 * k, c1 * k}; }
 
     HD Quadratic operator*(const Quadratic& b) const { return product(*this, b); }
+    HD Quadratic times(const Quadratic& b) const { return *this * b; }
     HD Quadratic sqr() const { return square(*this); }
     // a b + c d and a b - c d
     HD static Quadratic mul_add(const Quadratic& a, const Quadratic& b, const Quadratic& c, const Quadratic& d) {
@@ -46,10 +47,10 @@ struct Quadratic {
             Quadratic r;
             M::add_lazily(r.c0.v, a.c0.v, a.c1.v);
             M::add_lazily(r.c1.v, b.c0.v, b.c1.v);
-            M::wide_mul(cross, r.c0.v, r.c1.v);
-            M::wide_mul(low, a.c0.v, b.c0.v);
+            M::template wide_mul<false>(cross, r.c0.v, r.c1.v);
+            M::template wide_mul<true>(low, a.c0.v, b.c0.v);
             M::template wide_sub<false>(cross, cross, low);
-            M::wide_mul(high, a.c1.v, b.c1.v);
+            M::template wide_mul<true>(high, a.c1.v, b.c1.v);
             M::template wide_sub<false>(cross, cross, high);
             M::template wide_sub<true>(low, low, high);
             M::redc(r.c0.v, low);
@@ -62,7 +63,9 @@ struct Quadratic {
         }
     }
     // Complex squaring: 2M. (a0 + a1 u)^2 = (a0 + a1)(a0 - a1) + 2 a0 a1 u
-    HD_CALL static Quadratic square(Operand<Quadratic> a) { return {(a.c0 + a.c1) * (a.c0 - a.c1), (a.c0 * a.c1).dbl()}; }
+    HD_CALL static Quadratic square(Operand<Quadratic> a) {
+        return {(a.c0 + a.c1) * (a.c0 - a.c1), a.c0.times(a.c1).dbl()};
+    }
 
     // 1/this = conj / norm, one inversion in F; inv(0) = 0.
     HD F norm() const { return norm_of(*this); }
@@ -70,5 +73,5 @@ struct Quadratic {
     HD_COLD Quadratic inv() const { return inverse_by(norm().inv()); }
 
     HD_CALL static F norm_of(Operand<Quadratic> a) { return F::sum_of_squares(a.c0, a.c1); }
-    HD_CALL static Quadratic scaled_conj(Operand<Quadratic> a, Operand<F> k) { return {a.c0 * k, (a.c1 * k).neg()}; }
+    HD_CALL static Quadratic scaled_conj(Operand<Quadratic> a, Operand<F> k) { return {a.c0 * k, a.c1.times(k).neg()}; }
 };

@@ -38,9 +38,9 @@ HD Affine<F> pair_sum(PairKind kind, const Affine<F>& p, const Affine<F>& q, con
         F xx = p.x.sqr();
         numerator = xx.dbl() + xx;
     }
-    F slope = numerator * inverse;            // (y2 - y1) / (x2 - x1), or 3 x^2 / 2 y
+    F slope = numerator.times(inverse);       // (y2 - y1) / (x2 - x1), or 3 x^2 / 2 y
     Affine<F> r;
     r.x = slope.sqr() - p.x - q.x;            // x3 = m^2 - x1 - x2
-    r.y = slope * (p.x - r.x) - p.y;          // y3 = m (x1 - x3) - y1
+    r.y = slope.times(p.x - r.x) - p.y;       // y3 = m (x1 - x3) - y1
     return r;
 }

@@ -8,7 +8,7 @@
 using Curve = CUZKD_CURVE;
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-enum { ADD, SUB, MUL, SQR, MUL_ADD, MUL_SUB, NEG, TO_CANONICAL, INV };
+enum { ADD, SUB, MUL, TIMES, SQR, MUL_ADD, MUL_SUB, NEG, TO_CANONICAL, INV };
 
 template <class F>
 void field_op(int op, const F* a, const F* b, const F* c, const F* d, F* out, size_t n) {
@@ -17,6 +17,7 @@ void field_op(int op, const F* a, const F* b, const F* c, const F* d, F* out, si
             case ADD: out[i] = a[i] + b[i]; break;
             case SUB: out[i] = a[i] - b[i]; break;
             case MUL: out[i] = a[i] * b[i]; break;
+            case TIMES: out[i] = a[i].times(b[i]); break;
             case SQR: out[i] = a[i].sqr(); break;
             case MUL_ADD: out[i] = F::mul_add(a[i], b[i], c[i], d[i]); break;
             case MUL_SUB: out[i] = F::mul_sub(a[i], b[i], c[i], d[i]); break;
@@ -45,7 +46,7 @@ void wide(const uint64_t* a, const uint64_t* b, uint64_t* out, size_t items) {
     constexpr int N = P::N, n = 2 * N;
     for (size_t i = 0; i < items; ++i) {
         if (b) {
-            Machine<P>::wide_mul(out + 2 * N * i, a + N * i, b + N * i);
+            Machine<P>::template wide_mul<false>(out + 2 * N * i, a + N * i, b + N * i);
         } else if constexpr (Machine<P>::by_doubles) {
             uint32_t x[n], t[2 * n];
             Row<n>::split(x, a + N * i);

@@ -28,9 +28,10 @@ WAYS = {
     "by halves": ("-DCUZKD_HALVES_FROM=8",),
     "by summed doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=false"),
     "by chained doubles": ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=true"),
+    "by both": ("-DCUZKD_SOME_DOUBLES_FROM=8",),
 }
 # By number in rows.cpp.
-OPS = ("add", "sub", "mul", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")
+OPS = ("add", "sub", "mul", "times", "sqr", "mul_add", "mul_sub", "neg", "to_canonical", "inv")
 
 
 class Rows:
@@ -150,6 +151,7 @@ def test_products(rows, fld, rng):
     back = pow(1 << (64 * rows.words(fld)), -1, p)
     x, y = ([pair[k] for pair in pairs] for k in (0, 1))
     assert rows.op(fld, "mul", x, y) == [a * b * back % p for a, b in pairs]
+    assert rows.op(fld, "times", x, y) == [a * b * back % p for a, b in pairs]
     z, w = x[::-1], y[1:] + y[:1]
     products = [a * b * back for a, b in pairs]
     others = [a * b * back for a, b in zip(z, w, strict=True)]

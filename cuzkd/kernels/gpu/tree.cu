@@ -115,7 +115,7 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
             Norm own = inverse;
             if (k > first) {
                 const Kept kept(before + static_cast<size_t>(k) * THREADS);
-                own = inverse * kept.before();
+                own = inverse.times(kept.before());
                 inverse = inverse * (Kept::OWN ? kept.own() : pair_denominator(kind, p, q).norm());
             }
             sum = pair_sum(kind, p, q, pair_denominator(kind, p, q).inverse_by(own));
