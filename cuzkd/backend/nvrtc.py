@@ -51,7 +51,9 @@ class Module:
         return KERNELS / "gpu" / f"{self.source}.cu"
 
     def options(self, arch: str) -> tuple[str, ...]:
-        """What NVRTC is given; arch as in sm_90."""
+        """What NVRTC is given; arch as in sm_90. CUZKD_DEFINES in the environment, such as "A=1 B=2", sets constants
+        of the kernels that are macros with a default: to measure them.
+        """
         named = [f"-DCUZKD_CURVE={CURVE_TYPES[self.curve]}"]
         if self.group:
             named.append(f"-DCUZKD_GROUP={GROUP_TYPES[self.group]}")
@@ -64,6 +66,7 @@ class Module:
             f"-I{KERNELS / 'gpu'}",
             f"-DCUZKD_SOURCES={source_digest()}",
             *named,
+            *(f"-D{define}" for define in os.environ.get("CUZKD_DEFINES", "").split()),
         )
 
 

@@ -57,6 +57,14 @@ def test_compiled_code_is_used_again_until_a_source_changes(cache, monkeypatch, 
     assert cache.path(module) == path
 
 
+def test_constants_can_be_set_to_measure_them(cache, monkeypatch):
+    module = nvrtc.Module("chains", "bn254", field="fr")
+    path = cache.path(module)
+    monkeypatch.setenv("CUZKD_DEFINES", "CUZKD_DOUBLES_FROM=8 CUZKD_DOUBLES_CHAINED=false")
+    assert module.options("sm_90")[-2:] == ("-DCUZKD_DOUBLES_FROM=8", "-DCUZKD_DOUBLES_CHAINED=false")
+    assert cache.path(module) != path
+
+
 def test_an_error_shows_options_and_numbered_source(monkeypatch, tmp_path):
     source = tmp_path / "gpu" / "broken.cu"
     source.parent.mkdir()
