@@ -219,9 +219,14 @@ class Sums:
         queries: Sequence[Query],
         mark: Callable[[str], None],
         deliver: Callable[[Query, Plan, Buffer], None],
+        counted: bool = False,
     ) -> None:
-        """Enqueue the sums of each buffer's n CANONICAL scalars (n > 0) with each query's bases. See steps."""
-        for _ in self.steps(scalars, n, queries, mark, deliver):
+        """Enqueue the sums of each buffer's n CANONICAL scalars (n > 0) with each query's bases. See steps.
+
+        counted: plans are made for what the scalars are, which waits for all that the lane has been given so far.
+        """
+        classified = self.classify(scalars, n, queries) if counted else None
+        for _ in self.steps(scalars, n, queries, mark, deliver, classified):
             pass
 
     def steps(

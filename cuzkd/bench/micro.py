@@ -72,6 +72,11 @@ def _quotients(bench: Trials, curve: str, n: int) -> Iterator[Case]:
         yield reduction, n, partial(bench.quotient, curve, n, reduction)
 
 
+def _lists(bench: Trials, curve: str, n: int) -> Iterator[Case]:
+    for kind in KINDS:
+        yield kind, n, partial(bench.lists, curve, n, kind)
+
+
 def _sums(bench: Trials, curve: str, n: int) -> Iterator[Case]:
     for group in GROUPS:
         for kind in KINDS:
@@ -121,6 +126,7 @@ PARTS: dict[str, tuple[Part, str, Callable[[float, int], str]]] = {
     "fields": (_fields, "Products, millions a second", _millions),
     "transforms": (_transforms, "One transform over Fr, ms", _ms),
     "quotient": (_quotients, "Quotient: the scalars of the H sum, ms", _ms),
+    "lists": (_lists, "Scalars of a multi-scalar sum, listed by bucket, ms", _ms),
     "sums": (_sums, "Multi-scalar sum, ms", _ms),
     "multiples": (_multiples, "Multiples of the generator (fixed base), ms", _ms),
     "rows": (_rows, "Rows of a PoRep-shaped circuit times its witness, ns a row", _each_ns),

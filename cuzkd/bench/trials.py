@@ -65,6 +65,9 @@ class Trials(Protocol):
     def quotient(self, curve: str, n: int, reduction: str) -> Trial:
         """The scalars of the H sum from a and b."""
 
+    def lists(self, curve: str, n: int, kind: str) -> Trial:
+        """What all sums over n scalars have in common: their digits, listed by bucket."""
+
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
         """A multi-scalar sum over n distinct points that are there already."""
 
@@ -108,6 +111,9 @@ class OnHost:
     def quotient(self, curve: str, n: int, reduction: str) -> Trial:
         a = elements(CURVES[curve].r, n)
         return _clocked(self._backend.quotient, curve, a, a, ROOT_FAMILY, reduction)
+
+    def lists(self, curve: str, n: int, kind: str) -> Trial:
+        return _clocked(cpu._native.prepare_scalars, curve, scalars(curve, n, kind))
 
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
         return _clocked(
@@ -196,6 +202,22 @@ class OnDevice:
         transforms = self._transforms(curve, log_n)
         return self._timed(lambda: transforms.quotient(vectors.address, log_n, reduction))
 
+    def lists(self, curve: str, n: int, kind: str) -> Trial:
+        """With the windows of a sum in G1 over scalars of which nothing is known."""
+        from cuzkd.backend.cuda_lists import Lister
+        from cuzkd.backend.cuda_msm import plan
+
+        values, lister = self._put(scalars(curve, n, kind)), Lister(self._lane, curve)
+        most_bytes = self._backend.sums(curve, self._lane).group_bytes
+        cut = plan(n, 1, CURVES[curve].r.bit_length(), self._point_bytes(curve, "g1"), most_bytes)
+
+        def work() -> None:
+            classes = lister.classify([values], n)
+            for first in range(0, cut.sets, cut.group):
+                lister.lists(classes, cut.part(first, min(cut.group, cut.sets - first)))
+
+        return self._timed(work)
+
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
         from cuzkd.backend.cuda_msm import Query
 
@@ -219,7 +241,9 @@ class OnDevice:
         values = self._put(scalars(curve, n, kind))
         sums = self._backend.sums(curve, self._lane)
         return self._timed(
-            lambda: sums.run([values], n, [query], lambda phase: None, lambda query, plan, points: None)
+            lambda: sums.run(
+                [values], n, [query], lambda _: None, lambda query, plan, points: None, kind != "random"
+            )
         )
 
     def _best_table(self, curve: str, group: str, n: int) -> Any:
