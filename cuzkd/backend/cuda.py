@@ -150,6 +150,21 @@ class CudaBackend:
         ):
             lane.reserve(nbytes + nbytes // MARGIN + ROUNDING)
 
+    def plan_within(self, nbytes: int) -> None:
+        """As if the device had so much memory: keys are planned for it from now on. Called when none is in use."""
+        gpu = self.gpu
+        with gpu.guard():
+            gpu.drain()
+            with self._lock:
+                self._transforms, self._sums = {}, {}
+            self._dry_run.cache_clear()
+            gpu.limit_bytes = gpu.total_bytes = gpu.room_bytes = nbytes
+
+    def stay_within(self) -> None:
+        """Refuse memory beyond that."""
+        with self.gpu.guard():
+            self.gpu.pool.set_limit(size=self.gpu.limit_bytes)
+
     # -- keys --
 
     def vector_rows(self, key: KeyShape) -> int:
@@ -175,6 +190,18 @@ class CudaBackend:
         cpu.check_key(key)
         return self._receive(key, key).finish()
 
+    def adopt(self, key: CudaKey) -> CudaKey:
+        """A key that was made on this device, as load_key would have left it. The one given is used up."""
+        self.prepare(key.shape)
+        with self.gpu.guard():
+            plan = self._planned(key.shape)
+            if plan.streamed:
+                raise errors.NeverFits(f"a key made on the device does not fit it: {plan.total_bytes} bytes")
+            adopted = self._finish(key.shape, plan, key.bases, {}, lambda: None)
+            self.gpu.free_unused()  # what its making left, and the points that were taken out of it
+            self._reserve(plan)
+            return adopted
+
     def receive(self, key: KeyShape) -> CudaReceiver:
         return self._receive(key, None)
 
@@ -184,10 +211,12 @@ class CudaBackend:
     def _receive(self, key: KeyShape, whole: KeyArrays | None) -> CudaReceiver:
         self.prepare(key)
         shape = shape_alone(key)
+        return CudaReceiver(self.gpu, shape, self._planned(shape), self._finish, whole)
+
+    def _planned(self, shape: KeyShape) -> MemoryPlan:
+        """With a table where there is room for one."""
         plan = self._plan(shape)
-        if self.tables:
-            plan = with_table(self._dry_run(shape), plan, self.gpu.room_bytes)
-        return CudaReceiver(self.gpu, shape, plan, self._finish, whole)
+        return with_table(self._dry_run(shape), plan, self.gpu.room_bytes) if self.tables else plan
 
     def _finish(
         self,
@@ -229,11 +258,14 @@ class CudaBackend:
         before = key.plan
         try:
             plan = self._plan(key.shape, packed_bytes(a) + packed_bytes(b), key.tables.get("h_g1"))
+        except errors.NeverFits:
+            return False
+        try:
             self.attach_matrices(key, a, b)
             with self.gpu.guard():
                 self.gpu.free_unused()  # what was kept for vectors that are not going to cross
                 self._reserve(plan)
-        except (errors.Exhausted, errors.NeverFits):
+        except errors.Exhausted:
             key.detach()
             with self.gpu.guard():
                 self.gpu.free_unused()
@@ -337,7 +369,8 @@ class CudaBackend:
                 words = lane.get(points, (points.nbytes // 8,))
                 found.append(self.combine(curve, group, [(plan, words)]))
 
-            self.sums(curve, lane).run([lane.put(scalars)], len(scalars), [query], lambda _: None, deliver)
+            how = ([lane.put(scalars)], len(scalars), [query], lambda _: None, deliver)
+            self.sums(curve, lane).run(*how, counted=True)
             return found[0]
 
 

@@ -55,6 +55,7 @@ def porep(args: argparse.Namespace) -> int:
         n_constraints=args.constraints,
         partitions=args.partitions,
         ready_target=args.ready_target,
+        vram_bytes=args.vram_gib << 30,
         folder=args.dir,
         out=args.out,
         trace=args.timeline,
@@ -206,6 +207,7 @@ def _porep_arguments(command: argparse.ArgumentParser) -> None:
     _circuit(command, 1 << 16)
     number(command, "--partitions", positive, 10, "of the stream")
     number(command, "--ready-target", positive, 2, "synthesised ahead")
+    number(command, "--vram-gib", count, 0, "of the device that it may use, as if it had no more; 0: all")
     command.add_argument("--out", type=Path, metavar="DIR", help="key, proofs, publics in snarkjs's formats")
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
 

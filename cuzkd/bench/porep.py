@@ -31,6 +31,7 @@ class Options:
     n_constraints: int = 1 << 16
     partitions: int = 10
     ready_target: int = 2
+    vram_bytes: int = 0  # that the device may use; 0: what it has
     folder: Path | None = None  # for witness files
     out: Path | None = None  # for the key, proofs and publics in snarkjs's formats
     trace: Path | None = None
@@ -40,7 +41,8 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     """Prove `partitions` of them, one job's worth of work after another."""
     distinct = min(options.partitions + 1, MAX_DISTINCT)
     circuit, holding = (options.curve, options.n_constraints), holders(backend, options.ready_target)
-    with subject.make(*circuit, backend, options.folder, distinct, holding) as bed:
+    made = subject.make(*circuit, backend, options.folder, distinct, holding, options.vram_bytes)
+    with made as bed:
         say(
             f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s, constraints in {bed.made_s['constraints']:.1f} s"
         )

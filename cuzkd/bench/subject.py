@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from cuzkd.backend.protocol import Backend, KeyShape, LoadedKey
+import numpy as np
+
+from cuzkd.backend.protocol import QUERIES, Backend, KeyShape, LoadedKey
 from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
@@ -32,6 +34,9 @@ from cuzkd.groth16 import setup, verifier
 from cuzkd.groth16.constraints import Constraints
 from cuzkd.groth16.keys import KeyHead, Proof
 from cuzkd.memory.upstream import round_to_pages
+
+if TYPE_CHECKING:  # cupy: only where there is a device
+    from cuzkd.backend.cuda import CudaBackend, CudaKey
 
 SHARED_MEMORY = Path("/dev/shm")
 FR_BYTES = 32
@@ -122,15 +127,16 @@ def make(
     folder: Path | None = None,
     distinct: int = 16,
     holding: int = 1,
+    vram_bytes: int = 0,
 ) -> Iterator[Subject]:
     """A subject of n_constraints, for a block. folder: where witness files go (default: memory, if there is room).
-    holding: how many partitions will have vectors at a time.
+    holding: how many partitions will have vectors at a time. vram_bytes: the device uses no more once the key is made.
 
     Raises InvalidInput for a size that cannot be, NeverFits where the host has not the memory for it, Exhausted when
     the device has no room for the key.
     """
     circuit = Synthetic(curve, n_constraints)
-    left = _require_room(circuit, backend, holding)
+    left = _require_room(circuit, backend, holding, vram_bytes > 0)
     if folder is None and (distinct + 1) * FR_BYTES * circuit.n_wires < min(left, _free(SHARED_MEMORY)):
         folder = SHARED_MEMORY
     with tempfile.TemporaryDirectory(prefix="cuzkd-bench-", dir=folder) as place:
@@ -138,7 +144,7 @@ def make(
         constraints = circuit.constraints()
         constraints_s = time.monotonic() - began
         began = time.monotonic()
-        key, loaded = _key(constraints, backend)
+        key, loaded = _key(constraints, backend, vram_bytes)
         made_s = {"constraints": constraints_s, "key": time.monotonic() - began}
         name = f"synthetic-{n_constraints}-{curve}"
         try:
@@ -157,8 +163,8 @@ def make(
             loaded.close()
 
 
-def _require_room(circuit: Synthetic, backend: Backend, holding: int) -> int:
-    """Bytes of host memory that are left for others. Raises NeverFits."""
+def _require_room(circuit: Synthetic, backend: Backend, holding: int, streamed: bool) -> int:
+    """Bytes of host memory that are left for others. streamed: the key may have to stay there. Raises NeverFits."""
     shape = KeyShape(
         curve=circuit.curve,
         root_family=ROOT_FAMILY,
@@ -170,9 +176,9 @@ def _require_room(circuit: Synthetic, backend: Backend, holding: int) -> int:
     )
     vectors = holding * _lease_bytes(backend, shape)
     fixed, making = CONSTRAINT_BYTES * shape.n_rows, 0
-    if backend.name != "cuda":
+    if backend.name != "cuda" or streamed:
         fixed += 16 * CURVES[shape.curve].fq_limbs * (5 * shape.n_wires + shape.domain)
-        making = SETUP_BYTES * shape.domain
+        making = 0 if backend.name == "cuda" else SETUP_BYTES * shape.domain
     needed, limit = fixed + max(vectors, making), auto_limit()
     if needed > limit.limit_bytes:
         raise NeverFits(
@@ -188,14 +194,34 @@ def _lease_bytes(backend: Backend, shape: KeyShape) -> int:
     return round_to_pages(FR_BYTES * shape.n_wires) + 3 * column
 
 
-def _key(constraints: Constraints, backend: Backend) -> tuple[KeyHead, LoadedKey]:
+def _key(constraints: Constraints, backend: Backend, vram_bytes: int) -> tuple[KeyHead, LoadedKey]:
     if backend.name == "cuda":
         from cuzkd.backend import cuda
         from cuzkd.groth16 import device_setup
 
-        return device_setup.develop_key(cast(cuda.CudaBackend, backend), constraints)
+        device = cast(cuda.CudaBackend, backend)
+        head, made = device_setup.develop_key(device, constraints)
+        return head, (_within(vram_bytes, device, head, made) if vram_bytes else made)
     key = setup.setup(constraints)
     return key, backend.load_key(key.arrays)
+
+
+def _within(vram_bytes: int, device: CudaBackend, head: KeyHead, made: CudaKey) -> CudaKey:
+    """The key as a device of so much memory has it: what does not fit is in host memory."""
+    from cuzkd.groth16 import device_setup
+
+    device.plan_within(vram_bytes)
+    receiver = device.receive(head.arrays)
+    for query in QUERIES:
+        at = 0
+        for block in device_setup.fetch(head, made).blocks(query):
+            receiver.into(query, at, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+            at += block.nbytes
+    made.close()
+    device.trim()
+    loaded = receiver.finish()
+    device.stay_within()
+    return loaded
 
 
 def _free(folder: Path) -> int:

@@ -56,7 +56,7 @@ def develop_key(
     ic, loaded = cuda_setup.make_key(
         backend, shape, matrices, tau=k.tau, alpha=k.alpha, beta=k.beta, delta=k.delta
     )
-    backend.prepare(shape)
+    loaded = backend.adopt(loaded)
     vk, beta_g1, delta_g1 = setup.head_points(shape.curve, k, ic, host or hosts.best())
     return DevelopmentHead(vk, beta_g1, delta_g1, shape, constraints), loaded
 

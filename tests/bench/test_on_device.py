@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.bench import micro, pinning, prove, transfer, trials
+from cuzkd.bench import micro, pinning, prove, subject, transfer, trials
 from cuzkd.bench.regimes import REGIMES
+from cuzkd.groth16 import prover as groth16
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
 
 pytestmark = pytest.mark.gpu
@@ -81,3 +82,20 @@ def test_a_proof_of_a_file(gpu):
     files = prove.Options(zkey=folder / "circuit.zkey", witness=folder / "circuit.wtns", rounds=2, stream=2)
     (circuit,) = prove.run(gpu, files, print).numbers["circuits"]
     assert circuit["device_bytes"] > 0 and "h2d" in circuit["phases_s"][0]
+
+
+def test_a_key_that_finds_less_memory_than_it_was_made_in(tmp_path):
+    """Made as ever, then proved with as if the device had not even room for its points."""
+    from cuzkd.backend.cuda import ROUNDING, CudaBackend
+    from cuzkd.backend.cuda_plan import MARGIN, DryRun, MemoryPlan
+
+    backend, size = CudaBackend(), ("bn254", 1 << 10)
+    with subject.make(*size, backend, tmp_path) as bed:
+        shape, gpu = bed.key.arrays, backend.gpu
+        plan = DryRun(shape, gpu.processors, gpu.total_bytes).of(MemoryPlan(1, False, 1))
+    vram_bytes = plan.total_bytes - shape.points_bytes // 2
+    with subject.make(*size, backend, tmp_path, vram_bytes=vram_bytes + vram_bytes // MARGIN) as bed:
+        assert bed.loaded.streamed
+        groth16.prove_with(backend, bed.key, bed.loaded, bed.circuit.witness(1))  # which verifies
+        assert backend.memory().pool_bytes <= backend.gpu.limit_bytes + 3 * ROUNDING
+    backend.close()
