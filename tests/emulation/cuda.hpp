@@ -7,8 +7,8 @@
 // The process ends with a message when lanes of a warp do not take part in an exchange of the others, or come to another.
 //
 // Not emulated: time, caches and memory that is seen late; anything at the same time, so that atomics are plain; exchanges
-// of less than a warp; built-ins that no kernel uses so far, which do not compile. Nor the PTX of arch_cuda.cuh: arch.cuh
-// sees neither a GPU nor an x86-64 here, and so field.cuh takes its portable loops.
+// of less than a warp; built-ins that no kernel uses so far, which do not compile. Nor the PTX of arch_cuda.cuh, but on
+// request (ptx.hpp): arch.cuh sees neither a GPU nor an x86-64 here, and so field.cuh takes its portable loops.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>

@@ -23,14 +23,27 @@ from cuzkd.backend import nvrtc
 ARCH = (9, 0)  # that the device says it has; no kernel looks
 # -O1 takes the least time in all. A longjmp that is checked refuses to leave a stack for another.
 FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE")
-HEADER = Path(__file__).with_name("cuda.hpp")
-KERNEL = re.compile(r'^(?:KERNEL|extern "C" __global__ void)\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(', re.M)
+HEADER, ROWS = (Path(__file__).with_name(name) for name in ("cuda.hpp", "ptx.hpp"))
+KERNEL = re.compile(
+    r'^(?:KERNEL|extern "C" __global__ void)\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(', re.M
+)
+
+
+_flags = FLAGS
+
+
+def with_rows():
+    """From now on, products are those of arch_cuda.cuh, over the emulated PTX of ptx.hpp: slower, as on a device."""
+    global _flags
+    _flags = (*FLAGS, f'-DCUZKD_EMULATE_PTX="{ROWS}"')
+    version.cache_clear()
 
 
 @cache
 def version():
     compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
-    return hashlib.sha256(compiler + HEADER.read_bytes() + Path(__file__).read_bytes()).hexdigest(), 0
+    parts = (compiler, " ".join(_flags).encode(), *(p.read_bytes() for p in (HEADER, ROWS, Path(__file__))))
+    return hashlib.sha256(b"".join(parts)).hexdigest(), 0
 
 
 def compile_module(module, arch):
@@ -44,7 +57,7 @@ def compile_source(source, *options):
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
         unit, out = Path(folder, "unit.cpp"), Path(folder, "unit.so")
         unit.write_text(f'#include "{HEADER}"\n{source}\n{entries}')
-        subprocess.run(["g++", *FLAGS, *options, str(unit), "-o", str(out)], check=True)
+        subprocess.run(["g++", *_flags, *options, str(unit), "-o", str(out)], check=True)
         return out.read_bytes()
 
 

@@ -104,6 +104,9 @@ DEFAULT = {
     "mistakes, lazy": Run("lazy", ("tests/emulation/mistakes.py",)),
 }
 SLOW = {f"all, {policy}": Run(policy, ALL, NOT_EMULATED) for policy in ("lazy", "random:3", "random:4")}
+SLOW |= {
+    "products as on a device, lazy": Run("lazy", (*LAWS, "tests/gpu/test_tree.py"), (*NOT_LARGE, "--rows"))
+}
 
 
 @pytest.fixture(scope="module")
