@@ -175,12 +175,9 @@ struct Machine {
     }
 };
 #elif defined(__CUDA_ARCH__)
-// Whether it multiplies doubles as fast as words of half their size.
-constexpr bool FAST_DOUBLES = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000;
 #include "arch_ptx.cuh"
 #include "arch_cuda.cuh"
 #elif defined(CUZKD_EMULATE_PTX)
-constexpr bool FAST_DOUBLES = false;
 #include CUZKD_EMULATE_PTX
 #include "arch_cuda.cuh"
 #else
