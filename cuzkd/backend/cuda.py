@@ -37,6 +37,7 @@ from cuzkd.backend.cuda_receiver import CudaReceiver
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_rows import WIRE_BITS, DeviceMatrix, packed_bytes
 from cuzkd.backend.cuda_run import Batch, CudaRun
+from cuzkd.backend.cuda_stream import Parking
 from cuzkd.backend.cuda_tables import resident_table
 from cuzkd.backend.cuda_upload import CudaUpload
 from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix, Vram
@@ -206,7 +207,9 @@ class CudaBackend:
         return self._receive(key, None)
 
     def kept_bytes(self, key: KeyShape) -> int:
-        return sum(8 * prod(key.shape_of(query)) for query in self._plan(shape_alone(key)).streamed)
+        plan = self._plan(shape_alone(key))
+        parked = FR_BYTES * key.n_wires if plan.parked else 0
+        return parked + sum(8 * prod(key.shape_of(query)) for query in plan.streamed)
 
     def _receive(self, key: KeyShape, whole: KeyArrays | None) -> CudaReceiver:
         self.prepare(key)
@@ -225,6 +228,7 @@ class CudaBackend:
         bases: dict[str, Buffer],
         host: dict[str, U64],
         undo: Callable[[], None],
+        parking: Parking | None = None,
     ) -> CudaKey:
         """All points have come."""
         densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
@@ -234,7 +238,7 @@ class CudaBackend:
             bases[name] = resident_table(self.gpu, shape.curve, "g1", bases[name], shape.domain, bits, table)
             self.gpu.free_resident()
         self._reserve(plan)
-        return CudaKey(self.gpu, shape, bases, plan, host, undo, densities, tables)
+        return CudaKey(self.gpu, shape, bases, plan, host, undo, densities, tables, parking)
 
     def attach_matrices(self, key: CudaKey, a: SparseMatrix, b: SparseMatrix) -> None:
         """Keep the constraint matrices A and B beside the key, so that z alone need travel (upload of None, None).
@@ -246,6 +250,10 @@ class CudaBackend:
             raise errors.InvalidKey(
                 f"matrices of (rows, columns) {sizes}: the key takes up to {shape.domain} rows, "
                 f"as many of A as of B, and {shape.n_wires} columns"
+            )
+        if key.parking is not None:
+            raise errors.Exhausted(
+                "device memory: there is no room for matrices beside a proof with this key"
             )
         with self.gpu.guard():
             self.gpu.load([nvrtc.Module("rows", shape.curve)])

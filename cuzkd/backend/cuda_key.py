@@ -16,6 +16,7 @@ from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_
 from cuzkd.backend.cuda_lists import Density
 from cuzkd.backend.cuda_msm import Table
 from cuzkd.backend.cuda_rows import DeviceMatrix
+from cuzkd.backend.cuda_stream import Parking
 from cuzkd.backend.protocol import U64, KeyShape
 from cuzkd.curves.params import CURVES
 from cuzkd.errors import Unavailable
@@ -30,7 +31,7 @@ class CudaKey:
     """bases: of QUERIES those whose points are on the device, affine, as described in backend.protocol.KeyArrays. host:
     the others', in page-locked memory; undo: gives that back. plan: how its proofs use the device; None where nobody
     planned, and all is resident. densities: of those queries whose points at infinity were taken out of bases. tables:
-    of those whose bases are the first copy of one (cuda_tables.py).
+    of those whose bases are the first copy of one (cuda_tables.py). parking: where its witnesses wait, if they must.
 
     Whatever filled the buffers has ended.
     """
@@ -45,6 +46,7 @@ class CudaKey:
         undo: Callable[[], None] = lambda: None,
         densities: Mapping[str, Density] | None = None,
         tables: Mapping[str, Table] | None = None,
+        parking: Parking | None = None,
     ) -> None:
         self.shape = shape_alone(shape)
         self.bases = bases
@@ -52,6 +54,7 @@ class CudaKey:
         self.densities = dict(densities or {})
         self.tables = dict(tables or {})
         self.plan = plan
+        self.parking = parking
         self.matrices: tuple[DeviceMatrix, DeviceMatrix] | None = None  # A, B
         self.open = True
         self._undo = undo
@@ -67,7 +70,8 @@ class CudaKey:
     @property
     def host_bytes(self) -> int:
         """Of host memory that it keeps."""
-        return sum(array.nbytes for array in self.host.values())
+        parked = self.parking.array.nbytes if self.parking else 0
+        return sum(array.nbytes for array in self.host.values()) + parked
 
     @property
     def one_at_a_time(self) -> bool:
@@ -106,7 +110,7 @@ class CudaKey:
     def close(self) -> None:
         """Give the device memory back. Idempotent; a run in flight on it must have ended."""
         was_open, self.open = self.open, False
-        self.bases, self.host, self.densities, self.matrices = {}, {}, {}, None
+        self.bases, self.host, self.densities, self.matrices, self.parking = {}, {}, {}, None, None
         with self._device.guard():
             if was_open:
                 self._undo()

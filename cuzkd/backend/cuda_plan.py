@@ -28,7 +28,7 @@ from cuzkd.backend.cuda_lists import Density
 from cuzkd.backend.cuda_msm import Sums, Table
 from cuzkd.backend.cuda_ntt import FR_BYTES, Transforms
 from cuzkd.backend.cuda_run import Batch
-from cuzkd.backend.cuda_stream import OVER_H, OVER_Z, SLOTS, Chunk, point_bytes
+from cuzkd.backend.cuda_stream import ALIGNED, OVER_H, OVER_Z, SLOTS, Chunk, Parked, point_bytes
 from cuzkd.backend.cuda_tables import best_table
 from cuzkd.backend.cuda_upload import Columns, Memory
 from cuzkd.backend.protocol import QUERIES, KeyShape
@@ -52,7 +52,8 @@ SLOT_BYTES = (
 @dataclass(frozen=True)
 class MemoryPlan:
     """How proofs with a key use device memory. uploads: that are there at a time; one, and none crosses beside a proof.
-    streamed: queries whose points pass through buffers of slot_bytes. evaluating: the device makes a and b. table: of
+    streamed: queries whose points pass through buffers of slot_bytes. parked: the witness waits on the host until the
+    quotient is made. evaluating: the device makes a and b. table: of
     the H query (cuda_tables.py).
     The rest are bytes: of points and matrices, of tables, of an upload, and of what the two lanes of kernels keep.
     """
@@ -62,6 +63,7 @@ class MemoryPlan:
     group_bytes: int = 0  # of cuda_msm.Sums; 0: its own
     streamed: tuple[str, ...] = ()
     slot_bytes: int = 0
+    parked: bool = False
     evaluating: bool = False
     table: Table | None = None
     resident_bytes: int = 0
@@ -226,17 +228,19 @@ class DryRun:
             matrices=(matrix, matrix),
         )
         z = FR_BYTES * shape.n_wires
+        no_array = np.empty((0, 4), np.uint64)
 
         def upload() -> Any:
             fixed = SimpleNamespace(ptr=UNIT)
             columns = None if plan.evaluating else Columns(Buffer(fixed, 3 * column), matrix.n_rows, 2)
-            return SimpleNamespace(key=key, landed=None, take=lambda: Memory(Buffer(fixed, z), columns))
+            witness = Parked(no_array, lambda: None) if plan.parked else Buffer(fixed, z)
+            return SimpleNamespace(key=key, landed=None, take=lambda: Memory(witness, columns))
 
         plan = replace(
             plan,
             resident_bytes=sum(resident.values()) + matrix_bytes,
             table_bytes=self.table_bytes,
-            upload_bytes=z if plan.evaluating else z + 3 * column,
+            upload_bytes=(0 if plan.parked else z) + (0 if plan.evaluating else 3 * column),
         )
         if room is not None and plan.total_bytes > room:
             return plan
@@ -314,6 +318,11 @@ def ways(dry: DryRun, room: int, parallel_g2: bool, evaluating: bool) -> Iterato
                 if left >= 0:
                     yield replace(least, streamed=_streamed(dry.shape, left))
     assert least is not None
+    column, z = FR_BYTES * dry.shape.domain, FR_BYTES * dry.shape.n_wires + ALIGNED
+    for slot_bytes in SLOT_BYTES:
+        if z + SLOTS * slot_bytes <= 2 * column and dry.shape.points_bytes <= MOST_CHUNKS * slot_bytes:
+            least = replace(least, uploads=1, slot_bytes=slot_bytes, parked=True)
+            yield least
     yield least  # which does not fit either
 
 

@@ -21,10 +21,14 @@ from numpy.typing import NDArray
 from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
 from cuzkd.backend.cuda_key import CudaKey, page_locked
 from cuzkd.backend.cuda_plan import MemoryPlan
+from cuzkd.backend.cuda_stream import Parking
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape
+from cuzkd.curves.limbs import FR_LIMBS
 from cuzkd.memory.upstream import map_pages, round_to_pages
 
-Finish = Callable[[KeyShape, MemoryPlan, dict[str, Buffer], dict[str, U64], Callable[[], None]], CudaKey]
+Finish = Callable[
+    [KeyShape, MemoryPlan, dict[str, Buffer], dict[str, U64], Callable[[], None], Parking | None], CudaKey
+]
 
 
 class CudaReceiver:
@@ -44,6 +48,7 @@ class CudaReceiver:
         self._pieces, self._kept = ExitStack(), ExitStack()
         self._host: dict[str, U64] = {}
         self._bases: dict[str, Buffer] = {}
+        self._parking: Parking | None = None
         resident = [name for name in QUERIES if name not in plan.streamed]
         try:
             with device.guard():
@@ -54,6 +59,8 @@ class CudaReceiver:
                 else:
                     buffers = device.resident_buffers([8 * prod(shape.shape_of(name)) for name in resident])
                 self._bases = dict(zip(resident, buffers, strict=True))
+                if plan.parked:
+                    self._parking = Parking(self._pages((shape.n_wires, FR_LIMBS)))
         except BaseException:
             self.close()
             raise
@@ -63,7 +70,9 @@ class CudaReceiver:
             array, undo = page_locked(self._device, getattr(whole, name))
             self._kept.callback(undo)
             return array
-        shape = self._shape.shape_of(name)
+        return self._pages(self._shape.shape_of(name))
+
+    def _pages(self, shape: tuple[int, ...]) -> U64:
         return _locked_pages(8 * prod(shape), self._kept).view(np.uint64).reshape(shape)
 
     def memory(self, nbytes: int) -> memoryview:
@@ -86,7 +95,7 @@ class CudaReceiver:
             kept = self._kept.pop_all()
             bases, self._bases = self._bases, {}
             try:
-                return self._finish(self._shape, self._plan, bases, self._host, kept.close)
+                return self._finish(self._shape, self._plan, bases, self._host, kept.close, self._parking)
             except BaseException:
                 kept.close()
                 raise

@@ -33,7 +33,16 @@ from cuzkd.backend.cuda_msm import Classified, Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES
 from cuzkd.backend.cuda_rows import planes
 from cuzkd.backend.cuda_spans import Clock
-from cuzkd.backend.cuda_stream import OVER_Z, SLOTS, Chunk, Conveyor, chunks, point_bytes
+from cuzkd.backend.cuda_stream import (
+    ALIGNED,
+    OVER_Z,
+    SLOTS,
+    Chunk,
+    Conveyor,
+    Parked,
+    chunks,
+    point_bytes,
+)
 from cuzkd.backend.cuda_upload import Columns, CudaUpload
 from cuzkd.backend.protocol import U64, MsmSums
 
@@ -91,7 +100,10 @@ class Batch:
     def _enqueue(self, parallel_g2: bool) -> Iterator[None]:
         """A step at a time."""
         shape, compute, side = self._key.shape, self._backend.gpu.compute, self._backend.gpu.side
-        witnesses, quotients = [memory.z for memory in self._held], []
+        witnesses = [
+            memory.z for memory in self._held if isinstance(memory.z, Buffer)
+        ]  # a parked one comes later
+        quotients: list[Buffer] = []
         over_z: list[tuple[Lane, Clock, list[Query], Classified]] = []
         if not self._key.streamed:
             queries = [self._query(name) for name in OVER_Z]
@@ -138,6 +150,13 @@ class Batch:
         gpu, slot_bytes = self._backend.gpu, self._key.plan.slot_bytes
         column = self._key.shape.domain * FR_BYTES
         spare = quotients[0].slice(column, 2 * column)  # of the other two columns nothing is wanted any more
+        if not witnesses:
+            parked, spare = (
+                spare.slice(0, self._parked_bytes),
+                spare.slice(self._parked_bytes, spare.nbytes - self._parked_bytes),
+            )
+            self._bring_parked(parked)
+            witnesses = [parked]
         if SLOTS * slot_bytes > spare.nbytes:
             spare = gpu.compute.scratch(SLOTS * slot_bytes)
         slots = [spare.slice(i * slot_bytes, slot_bytes) for i in range(SLOTS)]
@@ -150,6 +169,20 @@ class Batch:
                 yield from self._chunk(conveyor, quotients, witnesses, *coming.popleft())
         while coming:
             yield from self._chunk(conveyor, quotients, witnesses, *coming.popleft())
+
+    @property
+    def _parked_bytes(self) -> int:
+        return -(-FR_BYTES * self._key.shape.n_wires // ALIGNED) * ALIGNED
+
+    def _bring_parked(self, into: Buffer) -> None:
+        """The witness, to where kernels that are enqueued by now leave room for it."""
+        gpu, (memory,) = self._backend.gpu, self._held
+        assert isinstance(memory.z, Parked)
+        gpu.keys.wait(gpu.compute.event())
+        gpu.keys.copy_in(into.address, memory.z.array)
+        landed = gpu.keys.event()
+        self._brought = [landed]
+        gpu.compute.wait(landed)
 
     def _chunks(self, slot_bytes: int) -> Iterator[Chunk]:
         return chunks(self._key.shape, self._key.streamed, slot_bytes)
@@ -239,6 +272,7 @@ class Batch:
         lane.wait(self.uploads[run].landed)
         clock.begin()
         if columns is None:
+            assert isinstance(memory.z, Buffer)  # no matrices beside a parked witness
             columns = self._evaluate(lane, memory.z, lane.scratch(3 * column))
             clock.mark("spmv", run)
         at, filled = columns.buffer.address, columns.rows * FR_BYTES

@@ -7,18 +7,21 @@ into chunks of as many as have their points in one of three buffers (`Conveyor`)
 like any other, over a slice of the scalars (cuda_msm.py knows nothing of it). While one is summed, the next crosses,
 and the one after it waits for the buffer of the one before. Queries that do fit lie in device memory, and are walked
 in the same chunks where they share the witness with others.
+On the smallest cards the witness itself waits in host memory until the quotient has left room for it (`Parking`).
 Life of the data: page-locked arrays of the key (cuda_key.py) -> buffer -> sums of its chunk, which the host adds up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from cuzkd.backend.cuda_device import Buffer, Lane
 from cuzkd.backend.protocol import U64, KeyShape
+from cuzkd.errors import Exhausted
 
 SLOTS = 3
 ALIGNED = 256  # bytes; where a query's points begin in a buffer
@@ -66,6 +69,38 @@ def _piece(shape: KeyShape, query: str, begin: int, end: int) -> Piece:
     before = shape.n_public + 1 if query == "l_g1" else 0  # scalars without a point
     first = max(begin - before, 0)
     return Piece(query, first, max(end - before - first, 0), max(before - begin, 0))
+
+
+class Parking:
+    """Page-locked host memory in which one witness waits, where the device has no room for it before the quotient is
+    made.
+
+    array: uint64[n_wires, 4].
+    """
+
+    def __init__(self, array: U64) -> None:
+        self.array = array
+        self._free = threading.Lock()
+
+    def park(self, z: U64) -> Parked:
+        """A copy of z; Exhausted while another one is there."""
+        if not self._free.acquire(blocking=False):
+            raise Exhausted(
+                "the device has room for one upload at a time, and another has not been proved yet"
+            )
+        self.array[...] = z
+        return Parked(self.array, self._free.release)
+
+
+class Parked:
+    """A witness in its Parking; gives that back with its last reference."""
+
+    def __init__(self, array: U64, leave: Callable[[], None]) -> None:
+        self.array = array
+        self._leave = leave
+
+    def __del__(self) -> None:
+        self._leave()
 
 
 class Conveyor:

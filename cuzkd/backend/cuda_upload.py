@@ -17,6 +17,7 @@ from cuzkd.backend.cuda_device import Buffer, Device
 from cuzkd.backend.cuda_key import CudaKey
 from cuzkd.backend.cuda_ntt import FR_BYTES
 from cuzkd.backend.cuda_ring import Ring
+from cuzkd.backend.cuda_stream import Parked
 from cuzkd.backend.protocol import U64, Span
 
 
@@ -33,9 +34,11 @@ class Columns:
 
 @dataclass(frozen=True)
 class Memory:
-    """The witness of an upload, and its columns where they are not to be made on the device."""
+    """The witness of an upload, there or parked on the host, and its columns where they are not to be made on the
+    device.
+    """
 
-    z: Buffer
+    z: Buffer | Parked
     columns: Columns | None
 
 
@@ -62,8 +65,12 @@ class CudaUpload:
             buffer = lane.scratch(3 * column)
             columns = Columns(buffer, len(vectors[0]), len(vectors))
             copies = [(buffer.address + i * column, vector) for i, vector in enumerate(vectors)]
-        scalars = lane.scratch(z.nbytes)
-        copies.append((scalars.address, z))
+        scalars: Buffer | Parked
+        if key.parking is not None:
+            scalars = key.parking.park(z)
+        else:
+            scalars = lane.scratch(z.nbytes)
+            copies.append((scalars.address, z))
         self._memory: Memory | None = Memory(scalars, columns)
         self.anchor = device.anchor()
         self.began, self.landed = cupy.cuda.Event(), cupy.cuda.Event(block=True)
@@ -74,7 +81,7 @@ class CudaUpload:
             for address, array in copies:
                 lane.copy_in(address, array)
         lane.record(self.landed)
-        self.h2d_bytes = sum(array.nbytes for _, array in copies)
+        self.h2d_bytes = sum(array.nbytes for array in (*vectors, z))
 
     @property
     def launchable(self) -> bool:

@@ -25,15 +25,16 @@ SLACK = 2 << 20  # of an allocator that is not the planned one
 
 @pytest.fixture
 def narrow(gpu, monkeypatch):
-    """make(key, streamed): a backend with as much room as proofs with a key take where those queries are streamed."""
+    """make(key, streamed, ...): a backend with as much room as proofs with a key take where those queries are
+    streamed."""
     from cuzkd.backend import cuda_plan
     from cuzkd.backend.cuda import CudaBackend
 
     made = []
 
-    def make(key, streamed):
+    def make(key, streamed, **how):
         dry = cuda_plan.DryRun(key, gpu.gpu.processors, gpu.gpu.total_bytes)
-        plan = dry.of(cuda_plan.MemoryPlan(1, False, 1, streamed, SLOT_BYTES))
+        plan = dry.of(cuda_plan.MemoryPlan(1, False, 1, streamed, **({"slot_bytes": SLOT_BYTES} | how)))
         backend = CudaBackend(limit_bytes=plan.total_bytes + SLACK)
         made.append(backend)
         monkeypatch.setattr(backend, "_plan", lambda shape, matrix_bytes=None: plan)
@@ -64,6 +65,31 @@ def test_streamed_keys(narrow, curve, shape, streamed):
         assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
     for query in QUERIES:
         assert np.array_equal(loaded.read(query, 1, 5), getattr(key, query)[1:6])
+    loaded.close()
+
+
+def test_a_witness_that_waits_on_the_host(narrow):
+    """Where there is room for it only once the quotient is made; and for one at a time."""
+    key = random_key("bn254", 9, 70, 7, 200)
+    backend = narrow(key, QUERIES, parked=True)
+    loaded = backend.load_key(key)
+    assert loaded.host_bytes == key.host_bytes + 70 * 32
+    a, b, z = random_vectors(key, 1)
+    upload = backend.upload(loaded, a, b, None, z)
+    with pytest.raises(errors.Exhausted, match="one upload at a time"):
+        backend.upload(loaded, a, b, None, z)
+    upload.wait()
+    expected = cpu_sums(key, a, b, z)
+    z[:] = 0  # nobody looks there any more
+    assert upload.h2d_bytes == a.nbytes + b.nbytes + z.nbytes
+    assert_same_sums(backend.launch(upload).result(), expected)
+    del upload
+    a, b, z = random_vectors(key, 3)
+    backend.upload(loaded, a, b, None, z)  # and never launched
+    assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
+    matrices = [random_matrix("bn254", 200, 70, seed) for seed in (2, 3)]
+    with pytest.raises(errors.Exhausted, match="no room for matrices"):
+        backend.attach_matrices(loaded, *matrices)
     loaded.close()
 
 

@@ -57,6 +57,13 @@ def test_circuits_of_2_to_the_26_fit_small_cards(gib):
     assert planned(half, gib).uploads >= 1
 
 
+def test_a_partition_on_a_card_of_16_gib():
+    """The witness waits on the host until the quotient has left room for it."""
+    plan = planned(PARTITION, 16)
+    assert plan.parked and plan.streamed == QUERIES and plan.uploads == 1
+    assert plan.upload_bytes == 3 * 32 * PARTITION.domain
+
+
 def test_what_fits_nowhere_is_said():
     with pytest.raises(errors.NeverFits, match=r"2\^27 rows and 130148591 wires take at least \d+ bytes"):
         planned(PARTITION, 8)
