@@ -196,6 +196,7 @@ HOT |= {
         "classify_scalars": 64, "count_bins": 64, "fill_bins": 64, "count_buckets": 32, "fill_buckets": 32,
     }.items()
 }  # fmt: skip
+HOT["rows", None, "sparse_rows"] = {"bn254": 72, "bls12_381": 72}  # seven blocks of 128
 
 
 @pytest.mark.parametrize(("kernel", "products"), [("ntt_down", 4), ("ntt_up", 4), ("ntt_turn", 4 + 4 + 2)])
