@@ -254,7 +254,7 @@ class Device:
             self.copy, self.compute = Lane(self, "copy"), Lane(self, "compute")
             self.side, self.keys = Lane(self, "compute 2"), Lane(self, "keys")
             self._idle, self.resident = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-        self._cubins = nvrtc.CubinCache(f"sm_{properties['major']}{properties['minor']}", cache_dir)
+        self.cubins = nvrtc.CubinCache(f"sm_{properties['major']}{properties['minor']}", cache_dir)
         self._modules: dict[nvrtc.Module, Any] = {}
         self._kernels: dict[tuple[nvrtc.Module, str], Any] = {}
         self._lock = threading.Lock()  # over the two dictionaries
@@ -347,7 +347,7 @@ class Device:
         with self._lock:
             missing = [m for m in modules if m not in self._modules]
             if missing:
-                for module, path in self._cubins.get_all(missing).items():
+                for module, path in self.cubins.get_all(missing).items():
                     self._modules[module] = cupy.RawModule(path=str(path))
 
     def kernel(self, module: nvrtc.Module, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a device and its driver can do at best, or cost at least: figures that a bench holds its own against."""
+"""What a device and its driver are, and can do at best, or cost at least: figures for benches and the doctor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,24 @@ import time
 
 import cupy
 
+from cuzkd import errors
 from cuzkd.backend.cuda_device import Device
+
+
+def cuda_version() -> tuple[int, int]:
+    """(major, minor) of the newest CUDA that the driver speaks."""
+    version = int(cupy.cuda.runtime.driverGetVersion())
+    return version // 1000, version % 1000 // 10
+
+
+def architectures() -> list[str]:
+    """Of the devices that this process sees, each once: sm_90, .... Raises Unavailable where there are none."""
+    runtime = cupy.cuda.runtime
+    try:
+        found = [runtime.getDeviceProperties(i) for i in range(runtime.getDeviceCount())]
+    except runtime.CUDARuntimeError as error:
+        raise errors.Unavailable(f"no CUDA device: {error}") from error
+    return sorted({f"sm_{properties['major']}{properties['minor']}" for properties in found})
 
 
 def copy_seconds(device: Device, address: int, nbytes: int, repeats: int) -> list[float]:

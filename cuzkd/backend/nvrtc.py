@@ -181,6 +181,10 @@ class CubinCache:
             digest.update(part.encode() + b"\0")
         return self.folder / f"{module.name}.{self.arch}.{digest.hexdigest()[:32]}.cubin"
 
+    def missing(self, modules: Iterable[Module]) -> list[Module]:
+        """Those that are not there yet."""
+        return [module for module in modules if not self.path(module).exists()]
+
     def get(self, module: Module) -> Path:
         """The module's cubin, compiled first where it is not there yet."""
         path = self.path(module)

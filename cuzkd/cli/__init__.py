@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import cuzkd
 from cuzkd.bench import commands as bench
-from cuzkd.cli import circuits, daemon, files, proofs, setup
+from cuzkd.cli import circuits, daemon, doctor, files, proofs, setup, warmup
 from cuzkd.cli.codes import INTERNAL, INTERRUPTED, NOT_NOW, WRONG_INPUT, exit_code
 from cuzkd.errors import CuzkdError
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cuzkd {cuzkd.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for part in (circuits, daemon, proofs, files, setup, bench):
+    for part in (circuits, daemon, doctor, warmup, proofs, files, setup, bench):
         part.add_parsers(commands)
     return top
 

@@ -33,6 +33,7 @@ def _properties(index):
 
 RUNTIME = SimpleNamespace(
     CUDARuntimeError=CUDARuntimeError,
+    driverGetVersion=lambda: 1000 * kernels.version()[0],
     getDeviceCount=lambda: 1,
     getDeviceProperties=_properties,
     hostRegister=memory.host_register,
@@ -68,6 +69,7 @@ def install(policy):
     cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
     vars(cuda).update(CUDA)
     cupy.cuda, cupy.RawModule = cuda, kernels.RawModule
+    cupy.__version__ = "emulated"
     sys.modules |= {"cupy": cupy, "cupy.cuda": cuda}
     os.environ["CUPY_CACHE_DIR"] = str(kernels.cache_dir())
     nvrtc.version, nvrtc.compile_module = kernels.version, kernels.compile_module

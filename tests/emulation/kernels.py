@@ -43,7 +43,7 @@ def with_rows():
 def version():
     compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     parts = (compiler, " ".join(_flags).encode(), *(p.read_bytes() for p in (HEADER, ROWS, Path(__file__))))
-    return hashlib.sha256(b"".join(parts)).hexdigest(), 0
+    return int(hashlib.sha256(b"".join(parts)).hexdigest(), 16), 0
 
 
 def compile_module(module, arch):
