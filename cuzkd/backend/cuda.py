@@ -133,7 +133,7 @@ class CudaBackend:
         hundred megabytes are not in it.
         """
         plan = key.plan or self._dry_run(key.shape).of(MemoryPlan(uploads, self.parallel_g2))
-        return replace(plan, uploads=uploads).total_bytes
+        return replace(plan, uploads=min(uploads, plan.uploads)).total_bytes
 
     def _plan(
         self, shape: KeyShape, matrix_bytes: int | None = None, table: Table | None = None
