@@ -29,8 +29,8 @@ TILE = 4096  # scalars that a block has in hand
 CLASSES_BYTES = 24  # of one sum: where its scalars lie, how many are full, small, units
 MOST_BINS = 1 << 10  # of a list
 MOST_COUNTED = 12000  # bins of the lists of one sum
-CHUNK = 32768  # entries of a bin that one block orders
 # To be measured.
+LOG_CHUNK = 15  # entries of a bin that one block orders, as a logarithm
 LOW_BITS = 10  # buckets of a bin, as a logarithm, where that leaves few enough bins
 BLOCKS_PER_PROCESSOR = 2  # that go through the scalars
 
@@ -241,16 +241,16 @@ class Lister:
         )
         lane.launch(
             self._digits, "scan_bins", 1, THREADS,
-            counts, np.uint32(bins), classes.header, np.uint32(part.units), starts, chunks, tail,
+            counts, np.uint32(bins), LOG_CHUNK, classes.header, np.uint32(part.units), starts, chunks, tail,
         )  # fmt: skip
         lane.launch(
             self._digits, "fill_bins", (grid[0], part.lists), THREADS,
             *source, classes.ranks, *shape, np.uint32(part.busy), np.uint32(part.n), digits, starts, rows, by_bin, keys,
         )  # fmt: skip
 
-        most = bins + part.most_entries // CHUNK  # chunks
+        most = bins + (part.most_entries >> LOG_CHUNK)  # chunks
         rows = lane.scratch(4 * most << low)
-        found = (starts, chunks, np.uint32(bins), low, in_buckets, rows)
+        found = (starts, chunks, np.uint32(bins), LOG_CHUNK, low, in_buckets, rows)
         lane.launch(self._digits, "count_buckets", most, THREADS, keys, *found)
         lane.launch(self._digits, "fill_buckets", most, THREADS, by_bin, keys, *found, offsets, entries)
         if part.units:

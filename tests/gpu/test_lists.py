@@ -182,9 +182,10 @@ def test_a_block_of_many_tiles(gpu, lister, curve, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["zeros", "ones", "minus ones", "one value", "bits and bytes", "halves"])
-def test_a_bin_of_many_chunks(gpu, lister, curve, kind):
+def test_a_bin_of_many_chunks(gpu, lister, curve, kind, monkeypatch):
     """More entries of one bucket than one block orders."""
-    n = 12_000
+    monkeypatch.setattr(cuda_lists, "LOG_CHUNK", 9)
+    n = 1200
     part = part_of(curve, n, 8, 0, 3, copies=11)
     values = ints(witness(curve, n, kind))
     lists = listed(gpu, lister, [values], part)

@@ -21,11 +21,10 @@ constexpr uint32_t ALL_LANES = 0xffffffffu;
 constexpr int THREADS = 512, WARPS = THREADS / 32;
 using Key = unsigned short;
 constexpr int ITEMS = 8, TILE = THREADS * ITEMS;  // scalars that a block has in hand
-// These four in cuda_lists.py as well.
+// The first two in cuda_lists.py as well.
 constexpr int MOST_BINS = 1024;      // of one list
 constexpr int MOST_COUNTED = 12000;  // bins of all lists that a sum has at a time
 constexpr int MOST_BUCKETS = 8192;   // of one bin
-constexpr uint32_t CHUNK = 32768;    // entries of a bin that are one block's work
 
 enum Kind : uint32_t { FULL = 0, SMALL = 1, UNIT = 2, NO_KIND = 3 };
 
@@ -236,11 +235,11 @@ KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t*
     for (uint32_t b = threadIdx.x; b < counted; b += THREADS) rows[b] = seen[b] ? atomicAdd(totals + b, seen[b]) : 0;
 }
 
-// starts[n + 1]: where the entries of each bin begin; chunks[n + 1]: its first chunk (each has one at least). tail: where
-// the units of each of `batch` sums begin, behind all bins, and the end; only the end where their turn is not now.
-// One block.
-KERNEL __launch_bounds__(512) scan_bins(const uint32_t* totals, uint32_t n, const Classes* classes, uint32_t batch,
-                                        uint32_t* starts, uint32_t* chunks, uint32_t* tail) {
+// starts[n + 1]: where the entries of each bin begin. chunks[n + 1]: its first chunk, of 2^log_chunk entries; each bin has
+// one at least. tail: where the units of each of `batch` sums begin, behind all bins, and the end; only the end where their
+// turn is not now. One block.
+KERNEL __launch_bounds__(512) scan_bins(const uint32_t* totals, uint32_t n, int log_chunk, const Classes* classes,
+                                        uint32_t batch, uint32_t* starts, uint32_t* chunks, uint32_t* tail) {
     constexpr uint32_t EACH = 4;
     __shared__ uint64_t sums[WARPS];
     uint64_t before = 0;  // entries, and chunks in the upper half
@@ -249,7 +248,7 @@ KERNEL __launch_bounds__(512) scan_bins(const uint32_t* totals, uint32_t n, cons
         uint64_t values[EACH], own = 0, total;
         UNROLL for (uint32_t k = 0; k < EACH; ++k) {
             uint32_t entries = begin + k < n ? totals[begin + k] : 0;
-            uint32_t parts = begin + k < n ? (entries <= CHUNK ? 1 : (entries - 1) / CHUNK + 1) : 0;
+            uint32_t parts = begin + k < n ? (entries == 0 ? 1 : (entries - 1 >> log_chunk) + 1) : 0;
             own += values[k] = entries | static_cast<uint64_t>(parts) << 32;
         }
         uint64_t mine = before + block_scan(own, sums, &total);
@@ -279,8 +278,8 @@ KERNEL __launch_bounds__(512) fill_bins(const Classes* classes, const uint32_t* 
                                         int windows, int sets, int first, int count, int low, uint32_t busy,
                                         uint32_t stride, const uint32_t* digits, const uint32_t* starts, const uint32_t* rows,
                                         uint32_t* entries, Key* keys) {
-    __shared__ uint32_t places[MOST_BINS];                      // of the next entry of a bin, among all
-    __shared__ uint32_t counts[MOST_BINS], shifts[MOST_BINS];   // of this tile: entries before a bin, and its places
+    __shared__ uint32_t places[MOST_BINS];                     // of the next entry of a bin, among all
+    __shared__ uint32_t counts[MOST_BINS], shifts[MOST_BINS];  // of this tile: entries before a bin, and its places
     __shared__ uint32_t sorted[TILE], sorted_buckets[TILE];
     const Cut cut{c, windows, sets, first, count, low};
     const uint32_t sum = blockIdx.y / count, list = blockIdx.y % count, n_bins = cut.bins();
@@ -336,14 +335,15 @@ struct Chunk {
     uint32_t bin, begin, end;
     bool leads;  // first of its bin
 };
-__device__ Chunk chunk_of(uint32_t chunk, const uint32_t* starts, const uint32_t* chunks, uint32_t n_bins) {
+__device__ Chunk chunk_of(uint32_t chunk, const uint32_t* starts, const uint32_t* chunks, uint32_t n_bins, int log_chunk) {
     uint32_t low = 0, high = n_bins;  // chunks[low] <= chunk < chunks[high]
     while (high - low > 1) {
         uint32_t mid = low + (high - low) / 2;
         if (chunks[mid] <= chunk) low = mid; else high = mid;
     }
-    uint32_t number = chunk - chunks[low], begin = starts[low] + number * CHUNK, end = starts[low + 1];
-    return {low, begin, end - begin < CHUNK ? end : begin + CHUNK, number == 0};
+    const uint32_t number = chunk - chunks[low], size = 1u << log_chunk;
+    const uint32_t begin = starts[low] + (number << log_chunk), end = starts[low + 1];
+    return {low, begin, end - begin < size ? end : begin + size, number == 0};
 }
 
 // visit(key, place) for each entry of a chunk; ITEMS keys are on their way to a thread at once.
@@ -364,10 +364,10 @@ __device__ void each_key(const Key* keys, const Chunk& chunk, Visit visit) {
 // totals: entries of each bucket, from zero; rows: for each chunk its place among those of a bucket. One chunk per block,
 // as many blocks as there may be chunks.
 KERNEL __launch_bounds__(512) count_buckets(const Key* keys, const uint32_t* starts, const uint32_t* chunks,
-                                            uint32_t n_bins, int low, uint32_t* totals, uint32_t* rows) {
+                                            uint32_t n_bins, int log_chunk, int low, uint32_t* totals, uint32_t* rows) {
     __shared__ uint32_t seen[MOST_BUCKETS];
     if (blockIdx.x >= chunks[n_bins]) return;
-    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins);
+    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins, log_chunk);
     for (uint32_t b = threadIdx.x; b < 1u << low; b += THREADS) seen[b] = 0;
     __syncthreads();
     each_key(keys, chunk, [&](uint32_t key, uint32_t) { atomicAdd(seen + key, 1u); });
@@ -379,11 +379,12 @@ KERNEL __launch_bounds__(512) count_buckets(const Key* keys, const uint32_t* sta
 
 // out: entries bucket by bucket; offsets: where those of each begin. With the grid of count_buckets.
 KERNEL __launch_bounds__(512) fill_buckets(const uint32_t* entries, const Key* keys, const uint32_t* starts,
-                                           const uint32_t* chunks, uint32_t n_bins, int low, const uint32_t* totals,
-                                           const uint32_t* rows, uint32_t* offsets, uint32_t* out) {
+                                           const uint32_t* chunks, uint32_t n_bins, int log_chunk, int low,
+                                           const uint32_t* totals, const uint32_t* rows, uint32_t* offsets,
+                                           uint32_t* out) {
     __shared__ uint32_t places[MOST_BUCKETS];
     if (blockIdx.x >= chunks[n_bins]) return;
-    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins);
+    const Chunk chunk = chunk_of(blockIdx.x, starts, chunks, n_bins, log_chunk);
     totals += static_cast<uint64_t>(chunk.bin) << low;
     offsets += static_cast<uint64_t>(chunk.bin) << low;
     rows += static_cast<uint64_t>(blockIdx.x) << low;
