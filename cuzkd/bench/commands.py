@@ -16,15 +16,16 @@ POREP_CONSTRAINTS = 130_278_869  # of one partition of Filecoin's 32 GiB proof o
 
 
 def micro(args: argparse.Namespace) -> int:
-    from cuzkd.bench import micro
+    from cuzkd.bench import goals, micro
 
     options = micro.Options(
         curves=CURVES if args.curve == "both" else (args.curve,),
         log_sizes=tuple(args.log_sizes),
-        parts=tuple(args.parts or micro.PARTS),
+        parts=tuple(args.parts),
         rounds=args.rounds,
     )
-    return measure(args, lambda backend: micro.run(backend, options, say))
+    bench = goals.run if args.goals else micro.run
+    return measure(args, lambda backend: bench(backend, options, say))
 
 
 def prove(args: argparse.Namespace) -> int:
@@ -173,6 +174,11 @@ def _micro_arguments(command: argparse.ArgumentParser) -> None:
         "--parts", nargs="+", default=[], metavar="PART", help="some (an unknown one lists them)"
     )
     number(command, "--rounds", positive, 5, "of each, after one that is not counted; at least 2")
+    command.add_argument(
+        "--goals",
+        action="store_true",
+        help="sums, transforms and rows at the sizes of a card's goals; checked",
+    )
 
 
 def _prove_arguments(command: argparse.ArgumentParser) -> None:

@@ -77,6 +77,14 @@ class Trials(Protocol):
     def table(self, curve: str, group: str, n: int) -> Trial | None:
         """The making of that table."""
 
+    def total(self, curve: str, group: str, n: int, by_table: bool = False) -> U64:
+        """What such a sum of random scalars, done once, comes to: affine. Its points are the generator times the same
+        scalars.
+        """
+
+    def table_bytes(self, curve: str, group: str, n: int) -> int:
+        """Of that table; 0 where none helps."""
+
     def multiples(self, curve: str, group: str, n: int) -> Trial:
         """n multiples of the generator."""
 
@@ -124,6 +132,12 @@ class OnHost:
         """A processor has no tables."""
 
     table = sum_by_table
+
+    def total(self, curve: str, group: str, n: int, by_table: bool = False) -> U64:
+        return self._backend.msm(curve, group, self._bases(curve, group, n), scalars(curve, n, "random"))
+
+    def table_bytes(self, curve: str, group: str, n: int) -> int:
+        return 0
 
     def multiples(self, curve: str, group: str, n: int) -> Trial:
         return _clocked(cpu.fixed_base_mul, curve, group, scalars(curve, n, "random"))
@@ -219,23 +233,46 @@ class OnDevice:
         return self._timed(work)
 
     def sum(self, curve: str, group: str, n: int, kind: str) -> Trial:
-        from cuzkd.backend.cuda_msm import Query
-
-        return self._sum(curve, Query("sum", group, self._bases(curve, group, n)), n, kind)
+        return self._sum(curve, self._query(curve, group, n), n, kind)
 
     def sum_by_table(self, curve: str, group: str, n: int) -> Trial | None:
-        from cuzkd.backend.cuda_msm import Query
-
         if (table := self._best_table(curve, group, n)) is None:
             return None
-        make, out = self._table(curve, group, n, table)
-        with self._gpu.guard():
-            make()
-        return self._sum(curve, Query("sum", group, out, table=table), n, "random")
+        return self._sum(curve, self._query(curve, group, n, table), n, "random")
 
     def table(self, curve: str, group: str, n: int) -> Trial | None:
         table = self._best_table(curve, group, n)
         return table and self._timed(self._table(curve, group, n, table)[0])
+
+    def total(self, curve: str, group: str, n: int, by_table: bool = False) -> U64:
+        query = self._query(curve, group, n, self._best_table(curve, group, n) if by_table else None)
+        values, found = self._put(scalars(curve, n, "random")), []
+
+        def deliver(_: Any, plan: Any, points: Any) -> None:
+            words = self._lane.get(points, (points.nbytes // 8,))
+            found.append(self._backend.combine(curve, group, [(plan, words)]))
+
+        with self._gpu.guard():
+            self._backend.sums(curve, self._lane).run([values], n, [query], lambda _: None, deliver)
+        total: U64 = found[0]
+        return total
+
+    def table_bytes(self, curve: str, group: str, n: int) -> int:
+        from cuzkd.backend import cuda_tables
+
+        table = self._best_table(curve, group, n)
+        return cuda_tables.table_bytes(n, self._point_bytes(curve, group), table) if table else 0
+
+    def _query(self, curve: str, group: str, n: int, table: Any = None) -> Any:
+        """Over n points, or their table, which is made."""
+        from cuzkd.backend.cuda_msm import Query
+
+        if table is None:
+            return Query("sum", group, self._bases(curve, group, n))
+        make, out = self._table(curve, group, n, table)
+        with self._gpu.guard():
+            make()
+        return Query("sum", group, out, table=table)
 
     def _sum(self, curve: str, query: Any, n: int, kind: str) -> Trial:
         values = self._put(scalars(curve, n, kind))
@@ -249,6 +286,7 @@ class OnDevice:
     def _best_table(self, curve: str, group: str, n: int) -> Any:
         from cuzkd.backend import cuda_tables
 
+        self._backend.trim()  # what an earlier one left is free
         room = self._backend.vram().free_bytes // 2
         return cuda_tables.best_table(n, CURVES[curve].r.bit_length(), self._point_bytes(curve, group), room)
 

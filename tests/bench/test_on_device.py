@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.bench import micro, pinning, prove, subject, transfer, trials
+from cuzkd.bench import goals, micro, pinning, prove, subject, transfer, trials
 from cuzkd.bench.regimes import REGIMES
 from cuzkd.groth16 import prover as groth16
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
@@ -65,6 +65,17 @@ def test_every_operation_alone(gpu):
     cells = report.numbers["cells"]
     assert {cell["part"] for cell in cells} == set(micro.PARTS) - {"points"}
     assert all(cell["median_s"] > 0 for cell in cells)
+
+
+@pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+def test_goals(gpu, curve):
+    """Small ones, with and without tables; every result is right."""
+    sizes = (("sums", "g1", 64), ("sums", "g2", 32), ("transforms", "", 64), ("rows", "", 1500))
+    small = [goals.Goal(part, curve, group, n, 0, 1, 1) for part, group, n in sizes]
+    numbers = goals.run(gpu, micro.Options(rounds=2), print, small).numbers["goals"]
+    assert len(numbers) == len(small) and all(number["equal"] for number in numbers)
+    assert [bool(number["table_bytes"]) for number in numbers] == [True, True, False, False]
+    assert all(bool(number["by_table_s"]) == bool(number["table_bytes"]) for number in numbers)
 
 
 @pytest.mark.parametrize("curve", ["bn254", "bls12_381"])

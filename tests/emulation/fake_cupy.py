@@ -69,7 +69,6 @@ def install(policy):
     cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
     vars(cuda).update(CUDA)
     cupy.cuda, cupy.RawModule = cuda, kernels.RawModule
-    cupy.__version__ = "emulated"
     sys.modules |= {"cupy": cupy, "cupy.cuda": cuda}
     os.environ["CUPY_CACHE_DIR"] = str(kernels.cache_dir())
     nvrtc.version, nvrtc.compile_module = kernels.version, kernels.compile_module
