@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cuzkd.errors import CuzkdError
 
 OK, WARNING, PROBLEM = "OK", "warning", "problem"
 NVIDIA, DISPLAY = "0x10de", "0x03"  # of PCI: the maker, and the beginning of a graphics card's class
+CUPYS = ("cupy-cuda12x", "cupy-cuda13x")  # one of them
 COPIED_BYTES = 256 << 20
 SLOW_BYTES_S = 10e9  # from page-locked memory: less is no link of 16 lanes, or an old one
 FULL = 0.5  # of a device's memory, taken by others: then keys may find no room
@@ -172,32 +174,28 @@ def _device(backend: Any, root: Path) -> Iterator[Finding]:
 
 def _versions(backend: Any, root: Path) -> Finding:
     """A driver loads code of its own major version of CUDA, and of older ones."""
-    import importlib.metadata
-
     from cuzkd.backend import cuda_probe, nvrtc
 
     speaks, compiles = cuda_probe.cuda_version(), nvrtc.version()
-    names = [name for name in ("cupy-cuda12x", "cupy-cuda13x") if _installed(importlib.metadata, name)]
-    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names) or "CuPy"
+    cupys = {name: version for name in CUPYS if (version := _installed(name))}
+    packages = ", ".join(f"{name} {version}" for name, version in cupys.items()) or "CuPy"
     found = (
         f"driver {_driver(root) or 'of unknown version'} for CUDA {speaks[0]}.{speaks[1]}, "
         f"NVRTC {compiles[0]}.{compiles[1]}, {packages}"
     )
     if speaks[0] < compiles[0]:
         return Finding("versions", PROBLEM, found, f"a newer driver, or pip install 'cuzkd[cuda{speaks[0]}]'")
-    if len(names) > 1:
-        return Finding(
-            "versions", PROBLEM, found, f"two of CuPy are in each other's way: pip uninstall {names[0]}"
-        )
+    if len(cupys) > 1:
+        remedy = "two of CuPy are in each other's way: pip uninstall one, install the other anew"
+        return Finding("versions", PROBLEM, found, remedy)
     return Finding("versions", OK, found)
 
 
-def _installed(metadata: Any, name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+def _installed(package: str) -> str:
+    """Its version, or nothing."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return ""
 
 
 def _device_memory(backend: Any, root: Path) -> Finding:

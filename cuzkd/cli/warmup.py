@@ -48,11 +48,10 @@ def _architectures() -> list[str]:
     """Of the devices that are here."""
     try:
         from cuzkd.backend import cuda_probe
-    except ImportError as error:
-        from cuzkd.backend.select import INSTALL
 
-        raise Unavailable(f"no CUDA device to ask ({error}): {INSTALL}, or say --arch") from error
-    return cuda_probe.architectures()
+        return cuda_probe.architectures()
+    except (ImportError, Unavailable) as error:
+        raise Unavailable(f"--arch says for which GPUs where there is none to ask: {error}") from error
 
 
 def _arch(text: str) -> str:
