@@ -26,7 +26,7 @@ from typing import Any
 from cuzkd import terminal
 from cuzkd.cli.codes import DONE, NO
 from cuzkd.curves.params import CURVES
-from cuzkd.errors import CuzkdError
+from cuzkd.errors import CuzkdError, Exhausted
 
 OK, WARNING, PROBLEM = "OK", "warning", "problem"
 NVIDIA, DISPLAY = "0x10de", "0x03"  # of PCI: the maker, and the beginning of a graphics card's class
@@ -59,7 +59,7 @@ def examine(policy: str, root: Path = Path("/")) -> Iterator[Finding]:
     if policy != "cpu":
         try:
             backend = select.load("cuda")
-        except CuzkdError as error:
+        except Exception as error:  # a CuPy that is damaged fails in ways of its own
             yield _no_device(str(error), policy, root)
     yield _memlock(backend is not None)
     if backend is not None:
@@ -253,6 +253,10 @@ def _canary(backend: Any) -> Iterator[Finding]:
         check, began = f"proof, {backend.name}, {curve}", time.monotonic()
         try:
             canary.test(curve)
+        except Exhausted as error:
+            yield Finding(
+                check, WARNING, f"not tried: {error}", "again when whoever holds the memory is done"
+            )
         except CuzkdError as error:
             yield Finding(check, PROBLEM, str(error), "do not prove on it: it is broken, or its driver is")
         else:

@@ -12,7 +12,7 @@ from cuzkd.backend import select
 from cuzkd.backend.cpu import CpuBackend
 from cuzkd.cli import doctor
 from cuzkd.engine.prover import canary
-from cuzkd.errors import DeviceFault, Unavailable
+from cuzkd.errors import DeviceFault, Exhausted, Unavailable
 
 CPUINFO = "processor\t: 0\nmodel name\t: A Processor\nflags\t\t: fpu {}\n\nprocessor\t: 1\n"
 DRIVER = (
@@ -138,6 +138,26 @@ def test_a_device_that_computes_wrongly():
         (f"proof, wrong, {curve}", "problem") for curve in ("bn254", "bls12_381")
     ]
     assert all(f.level == "OK" for f in doctor._canary(CpuBackend()))
+
+
+def test_a_device_without_memory_for_a_proof_is_not_called_broken():
+    class Full(CpuBackend):
+        def load_key(self, key):
+            raise Exhausted("device memory: full")
+
+    told = list(doctor._canary(Full()))
+    assert [f.level for f in told] == ["warning"] * 2 and told[0].found == "not tried: device memory: full"
+
+
+def test_a_damaged_cupy(root, monkeypatch):
+    def fail(name):
+        raise AttributeError("numpy has no such thing")
+
+    load = select.load
+    monkeypatch.setattr(select, "load", lambda name: fail(name) if name == "cuda" else load(name))
+    write(root / "proc/driver/nvidia/version", DRIVER)
+    device = found(root)["device"]
+    assert device.level == "problem" and "no such thing" in device.found
 
 
 @pytest.mark.parametrize(("free", "level"), [(60, "OK"), (50, "OK"), (49, "warning")])
