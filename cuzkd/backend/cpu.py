@@ -2,48 +2,29 @@
 
 Problem: one proof is six or seven transforms and five multi-scalar sums; synthesis, setup and verification need native
 speed too.
-Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It
-works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no fourth.
+Design: all arithmetic is in `kernels/_native` (threads, no GIL; native.py chooses its build); this file gives it arrays
+and keeps time. It works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no
+fourth.
 Life: upload() only remembers the arrays; Run.result() does the work, in its caller's thread and the pool.
 """
 
 from __future__ import annotations
 
-import importlib
 import platform
+import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
+from cuzkd.backend import native
 from cuzkd.backend.protocol import QUERIES, U32, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
 from cuzkd.errors import Cancelled, InvalidKey
 
-
-def _load_native() -> Any:
-    """The build for this processor: _native_adx where mulx, adcx and adox exist, else _native."""
-    flags = _cpuinfo("flags").split()
-    if "bmi2" in flags and "adx" in flags:
-        with suppress(ImportError):
-            return importlib.import_module("cuzkd.kernels._native_adx")
-    return importlib.import_module("cuzkd.kernels._native")
-
-
-def _cpuinfo(field: str) -> str:
-    """First value of a field of /proc/cpuinfo, or nothing."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(field):
-                return line.partition(":")[2].strip()
-    return ""
-
-
-_native = _load_native()
+build, _native = native.chosen()  # build: its name, of native.BUILDS
 LIMBS = {"bn254": {"fr": 4, "fq": 4}, "bls12_381": {"fr": 4, "fq": 6}}
 
 
@@ -180,13 +161,22 @@ class CpuUpload:
         """Nothing travels."""
 
 
-class CpuRun:
-    """One proof, done when result() is called. parallel_g2: the sum in G2 in a thread beside the others."""
+# Domains, as logarithms. Small sums leave threads idle at their ends, so two of them run at a time; the smallest are
+# over before another thread is there, and two large ones would only take more memory.
+SIDE_BY_SIDE = range(7, 18)
+PHASE_OF = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
+OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
 
-    def __init__(self, upload: CpuUpload, parallel_g2: bool = False) -> None:
+
+class CpuRun:
+    """One proof, done when result() is called. parallel_g2: small sums run two at a time."""
+
+    def __init__(self, upload: CpuUpload, parallel_g2: bool = True) -> None:
         self._upload = upload
-        self._parallel_g2 = parallel_g2
+        small = upload.key.arrays.log_domain in SIDE_BY_SIDE
+        self._side_by_side = parallel_g2 and small and threads() > 1
         self._cancel = _native.CancelFlag()
+        self._spans: list[Span] = []
         self._sums: MsmSums | None = None
 
     def cancel(self) -> None:
@@ -202,34 +192,64 @@ class CpuRun:
         return self._sums
 
     def _prove(self) -> MsmSums:
-        up, key, cancel = self._upload, self._upload.key.arrays, self._cancel
-        spans: list[Span] = []
+        """The sum over the quotient is one line of work, those over the witness another: one after the other, and then
+        the scalars of one vector are there at a time (100 bytes and more for each), or side by side, and whoever is
+        through with one takes from what is left of the other.
+        """
+        up, key = self._upload, self._upload.key.arrays
+        sums: dict[str, U64] = {}
+        left = queue.SimpleQueue[str]()
+        for query in OF_WITNESS:
+            left.put(query)
 
-        def timed(phase: str, work: Callable[..., Any], *args: Any, row: str = "compute") -> Any:
-            begin = time.monotonic()
-            value = work(*args)
-            spans.append(Span(phase, row, begin, time.monotonic() - begin))
-            return value
+        def over_quotient() -> None:
+            sums["h_g1"] = self._msm("compute", "h_g1", self._prepared("compute", up.a))
 
-        def msm(group: str, bases: U64, scalars: Any, first: int = 0) -> U64:
-            out = np.empty(_point_shape(key.curve, group), np.uint64)
-            _native.msm(key.curve, group, bases, scalars, first, out, cancel)
-            return out
+        def over_witness(row: str, scalars: Any) -> None:
+            with suppress(queue.Empty):
+                while query := left.get_nowait():
+                    sums[query] = self._msm(row, query, scalars, key.n_public + 1 if query == "l_g1" else 0)
 
-        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction, cancel)
-        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z, cancel)
-        quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a, cancel)
-        sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
-        with ThreadPoolExecutor(1) if self._parallel_g2 else nullcontext() as thread:
-            beside = thread.submit(sum_b_g2, row="compute 2") if thread else None
-            return MsmSums(
-                h_g1=timed("msm_h", msm, "g1", key.h_g1, quotient),
-                l_g1=timed("msm_l", msm, "g1", key.l_g1, witness, key.n_public + 1),
-                a_g1=timed("msm_a", msm, "g1", key.a_g1, witness),
-                b_g1=timed("msm_b_g1", msm, "g1", key.b_g1, witness),
-                b_g2=beside.result() if beside else sum_b_g2(),
-                spans=spans,
-            )
+        self._timed(
+            "ntt_h", "compute", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction
+        )
+        if self._side_by_side:
+            with ThreadPoolExecutor(1) as beside:
+                witness = beside.submit(self._prepared, "compute 2", up.z)
+                rest = beside.submit(lambda: over_witness("compute 2", witness.result()))
+                over_quotient()
+                over_witness("compute", witness.result())
+                rest.result()
+        else:
+            over_quotient()
+            over_witness("compute", self._prepared("compute", up.z))
+        return MsmSums(
+            a_g1=sums["a_g1"],
+            b_g1=sums["b_g1"],
+            b_g2=sums["b_g2"],
+            l_g1=sums["l_g1"],
+            h_g1=sums["h_g1"],
+            spans=self._spans,
+        )
+
+    def _timed(self, phase: str, row: str, work: Callable[..., Any], *args: Any) -> Any:
+        """What the native call returns."""
+        begin = time.monotonic()
+        value = work(*args, self._cancel)
+        self._spans.append(Span(phase, row, begin, time.monotonic() - begin))
+        return value
+
+    def _prepared(self, row: str, scalars: U64) -> Any:
+        return self._timed("prep_msm", row, _native.prepare_scalars, self._upload.key.arrays.curve, scalars)
+
+    def _msm(self, row: str, query: str, scalars: Any, first: int = 0) -> U64:
+        """The bases of a query, over scalars from `first` on."""
+        key, group = self._upload.key.arrays, query[-2:]
+        out = np.empty(_point_shape(key.curve, group), np.uint64)
+        self._timed(
+            PHASE_OF[query], row, _native.msm, key.curve, group, getattr(key, query), scalars, first, out
+        )
+        return out
 
 
 class CpuBackend:
@@ -241,10 +261,10 @@ class CpuBackend:
     scratch_c = True
     takes_pieces = False
 
-    def __init__(self, parallel_g2: bool = False) -> None:
-        """parallel_g2: see CpuRun. For benches: every sum uses all threads anyway."""
+    def __init__(self, parallel_g2: bool = True) -> None:
+        """parallel_g2: see CpuRun."""
         self.parallel_g2 = parallel_g2
-        self.device_name = _cpuinfo("model name") or platform.machine()
+        self.device_name = native.cpuinfo("model name") or platform.machine()
 
     def vector_rows(self, key: KeyShape) -> int:
         return key.domain

@@ -30,8 +30,9 @@ def micro(args: argparse.Namespace) -> int:
 
 def prove(args: argparse.Namespace) -> int:
     from cuzkd.bench import prove
+    from cuzkd.bench.sources import Options
 
-    options = prove.Options(
+    options = Options(
         zkey=args.zkey,
         params=args.params,
         r1cs=args.r1cs,
@@ -44,6 +45,7 @@ def prove(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         stream=args.stream,
         compare=not args.no_compare,
+        one_thread=args.one_thread,
     )
     return measure(args, lambda backend: prove.run(backend, options, say))
 
@@ -206,6 +208,9 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
     number(command, "--stream", positive, 6, "proofs in flight together")
     command.add_argument(
         "--no-compare", action="store_true", help="not with groth16py, though it is installed"
+    )
+    command.add_argument(
+        "--one-thread", action="store_true", help="as many proofs alone by one thread of the processor"
     )
 
 

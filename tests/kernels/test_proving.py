@@ -51,17 +51,35 @@ def prove(backend, k, a, b, z):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("parallel_g2", [False, True])
 @pytest.mark.parametrize(("log_domain", "n_wires", "n_public"), [(0, 1, 0), (1, 3, 2), (3, 12, 4)])
-def test_sums_equal_the_reference(curve, log_domain, n_wires, n_public, parallel_g2, reduction, rng):
+def test_sums_equal_the_reference(
+    curve, log_domain, n_wires, n_public, parallel_g2, reduction, rng, monkeypatch
+):
+    monkeypatch.setattr(cpu, "threads", lambda: 2)  # wherever this runs
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
     k = key(curve, log_domain, n_wires, n_public, rng, reduction)
     a, b, z = vectors(k, rng)
     got, expected = prove(cpu.CpuBackend(parallel_g2), k, a, b, z), prove(ReferenceBackend(), k, a, b, z)
     for name in SUMS:
         assert np.array_equal(getattr(got, name), getattr(expected, name)), name
     assert set(got.phases_s) == PHASES and got.h2d_bytes == 0
-    rows = {span.phase: span.row for span in got.spans}
-    assert rows.pop("msm_b_g2") == ("compute 2" if parallel_g2 else "compute") and set(rows.values()) == {
-        "compute"
-    }
+    rows = {span.row for span in got.spans}
+    assert rows == ({"compute", "compute 2"} if parallel_g2 else {"compute"})
+
+
+def test_large_sums_have_the_threads_to_themselves(monkeypatch, rng):
+    """One after the other, the quotient's first: then the scalars of one vector are prepared at a time."""
+    k = key("bn254", 3, 12, 4, rng)
+    v = vectors(k, rng)
+    monkeypatch.setattr(cpu, "threads", lambda: 2)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
+    small = prove(cpu.CpuBackend(), k, *v)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(3))
+    large = prove(cpu.CpuBackend(), k, *v)
+    assert all(np.array_equal(getattr(small, name), getattr(large, name)) for name in SUMS)
+    assert [(span.phase, span.row) for span in large.spans] == [
+        (phase, "compute")
+        for phase in ("ntt_h", "prep_msm", "msm_h", "prep_msm", "msm_b_g2", "msm_l", "msm_a", "msm_b_g1")
+    ]
 
 
 def test_several_callers_share_the_threads(rng):
@@ -96,8 +114,10 @@ def launched(backend, k, a, b, z):
     return backend.launch(backend.upload(backend.load_key(k), a.copy(), b.copy(), c, z))
 
 
-@pytest.mark.parametrize("backend", [cpu.CpuBackend(), cpu.CpuBackend(parallel_g2=True), ReferenceBackend()])
-def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng):
+@pytest.mark.parametrize("backend", [cpu.CpuBackend(), cpu.CpuBackend(parallel_g2=False), ReferenceBackend()])
+def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng, monkeypatch):
+    monkeypatch.setattr(cpu, "threads", lambda: 2)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
     k = key(curve, 3, 12, 4, rng)
     v = vectors(k, rng)
     cancelled, other, late = (launched(backend, k, *v) for _ in range(3))
@@ -143,29 +163,39 @@ def test_a_run_is_cancelled_while_others_work(rng):
 
 @pytest.mark.parametrize("call", ["msm", "prepare_scalars", "quotient"])
 def test_one_long_call_is_left_in_its_middle(call, rng):
-    """With one thread each takes far longer than until the flag is set, and none of them is cut into calls."""
+    """With one thread each takes far longer than until the flag is set, and none of them is cut into calls.
+
+    On a busy machine the flag may be set too late all the same: then again.
+    """
     native, n = cpu._native, 1 << 18
     values = np.resize(scalars([rng.randrange(CURVES["bls12_381"].r) for _ in range(512)]), (n, 4))
     few = np.resize(
         known_points("bls12_381", "g2", [rng.randrange(1 << 60) for _ in range(64)]), (n, 2, 2, 6)
     )
-    prepared = native.prepare_scalars("bls12_381", values)
-    out, flag = np.empty((2, 2, 6), np.uint64), native.CancelFlag()
+    prepared, many = native.prepare_scalars("bls12_381", values), np.resize(values, (8 * n, 4))
+    out, a, b, c = np.empty((2, 2, 6), np.uint64), *(values.copy() for _ in range(3))
     calls = {
-        "msm": lambda: native.msm("bls12_381", "g2", few, prepared, 0, out, flag),
-        "prepare_scalars": lambda: native.prepare_scalars("bls12_381", values, flag),
-        "quotient": lambda: native.quotient(
-            "bls12_381", values.copy(), values.copy(), values.copy(), 5, "circom", flag
-        ),
+        "msm": lambda flag: native.msm("bls12_381", "g2", few, prepared, 0, out, flag),
+        "prepare_scalars": lambda flag: native.prepare_scalars("bls12_381", many, flag),
+        "quotient": lambda flag: native.quotient("bls12_381", a, b, c, 5, "circom", flag),
     }
+
+    def left():
+        flag = native.CancelFlag()
+        timer = threading.Timer(0.005, flag.set)
+        timer.start()
+        try:
+            calls[call](flag)
+        except native.Cancelled:
+            return True
+        finally:
+            timer.join()
+        return False
+
     width = cpu.threads()
     cpu.set_threads(1)
     try:
-        timer = threading.Timer(0.01, flag.set)
-        timer.start()
-        with pytest.raises(native.Cancelled):
-            calls[call]()
-        timer.join()
+        assert any(left() for _ in range(20))
     finally:
         cpu.set_threads(width)
 

@@ -37,8 +37,17 @@ def quiet(here, caller):
     wait_until(lambda: caller.status().devices[0].state == "idle")
 
 
-@pytest.mark.parametrize("way", ["bytes", "upload", "path"])
-@pytest.mark.parametrize("curve", CURVES)
+EVERY_RUN = {("bn254", "bytes"), ("bn254", "path"), ("bls12_381", "upload")}
+
+
+@pytest.mark.parametrize(
+    ("curve", "way"),
+    [
+        pytest.param(curve, way, marks=() if (curve, way) in EVERY_RUN else pytest.mark.slow)
+        for curve in CURVES
+        for way in ("bytes", "upload", "path")
+    ],
+)
 def test_provers(place, template, curve, way):
     """Not in the slabs of its pool, nor anywhere else."""
     here, ledger = place(engine={"heartbeat_s": 60.0, "least_stage_s": 60.0}), Ledger(template)
