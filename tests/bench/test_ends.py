@@ -43,7 +43,7 @@ def limited(monkeypatch, nbytes):
 @pytest.mark.parametrize("backend", [CpuBackend(), FakeDevice()], ids=lambda backend: backend.name)
 def test_what_is_counted_beforehand_is_what_is_made(monkeypatch, curve, backend):
     limited(monkeypatch, 1 << 60)
-    needed = (1 << 60) - subject._require_room(Synthetic(curve, N), backend, holding=1000)
+    needed = (1 << 60) - subject._require_room(Synthetic(curve, N), backend, holding=1000, streamed=False)
     with subject.make(curve, N, backend) as made:
         fixed = constraint_bytes(made.key) + made.key.arrays.host_bytes
         assert needed - 1000 * made.lease_bytes == pytest.approx(fixed, rel=0.01)
@@ -67,7 +67,7 @@ def test_witnesses_lie_in_memory_only_where_it_has_room_beside_the_rest(monkeypa
     monkeypatch.setattr(subject, "SHARED_MEMORY", shared)
     monkeypatch.setattr(subject.tempfile, "tempdir", str(disk))
     limited(monkeypatch, 1 << 60)
-    left = subject._require_room(Synthetic("bn254", N), CpuBackend(), holding=1)
+    left = subject._require_room(Synthetic("bn254", N), CpuBackend(), holding=1, streamed=False)
     for spare, place in ((1 << 20, shared), (1 << 10, disk)):
         limited(monkeypatch, (1 << 60) - left + spare)
         with subject.make("bn254", N, CpuBackend(), distinct=1) as made:
