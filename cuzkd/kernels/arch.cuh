@@ -89,6 +89,45 @@ HD uint64_t sbb(uint64_t a, uint64_t b, uint64_t& borrow) {
 #endif
 }
 
+// For inverse.cuh: words of BITS bits and a sign, and what holds sums of three products of two; how many it takes at once.
+template <int BITS>
+struct SignedWord;
+template <>
+struct SignedWord<30> {
+    using Int = int32_t;
+    using Word = uint32_t;
+    using Wide = int64_t;
+};
+#if !defined(__CUDACC__)
+template <>
+struct SignedWord<62> {
+    using Int = int64_t;
+    using Word = uint64_t;
+    using Wide = __int128;
+};
+#endif
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__CUDACC__)
+constexpr int DIVSTEPS = 62;
+#else
+constexpr int DIVSTEPS = 30;
+#endif
+
+// Of x, which is not 0.
+HD int trailing_zeros(uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    return __clz(__brev(x));
+#else
+    return __builtin_ctz(x);
+#endif
+}
+HD int trailing_zeros(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+    return __clzll(__brevll(x));
+#else
+    return __builtin_ctzll(x);
+#endif
+}
+
 // Machine<P>: what this machine does faster than the portable loops of field.cuh. Words below the modulus in and out.
 #if defined(__x86_64__) && !defined(__CUDACC__)
 #include "arch_x86.cuh"

@@ -134,11 +134,12 @@ struct Field {
         }
         return r;
     }
-    // 1/this; inv(0) = 0. The value is x R; its inverse 1/(x R) comes back to R/x by two products with R^2.
-    HD_COLD Field inv() const {
-        Field r;
-        binary_gcd_inverse<P>(r.v, v);
-        return r.from_canonical().from_canonical();
+    // 1/this; inv(0) = 0. The value is x R, and the inverse wanted R/x = R^2 / (x R).
+    HD Field inv() const {
+        Field r, r2;
+        UNROLL for (int i = 0; i < N; ++i) r2.v[i] = P::r2(i);
+        divide<P>(r.v, r2.v, v);
+        return r;
     }
 
     // value < 2p -> value mod p, without a branch.

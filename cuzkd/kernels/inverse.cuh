@@ -1,106 +1,157 @@
-// inverse.cuh - inversion mod an odd prime by the binary GCD on approximations, 31 steps at a time.
+// inverse.cuh - quotients mod an odd prime by divsteps: B of them at a time, 62 on a processor, 30 on a GPU.
 //
-// Pornin, "Optimized Binary GCD for Modular Inversion", https://eprint.iacr.org/2020/972, algorithm 2. The steps look
-// only at the low 31 and the high 33 bits of a and b; their effect is a 2x2 matrix of small numbers, which is then
-// applied to a, b (exactly, over 2^31) and to u, v (mod p, Montgomery over 2^31). a = u y and b = v y mod p hold all
-// along, so that at the end b = 1 and v = 1/y. About a fifth of the time of Fermat's y^(p-2).
+// Bernstein, Yang, "Fast constant-time gcd computation and modular inversion", https://eprint.iacr.org/2019/266, in
+// variable time as libsecp256k1 does it (its doc/safegcd_implementation.md). A divstep takes (f, g), f odd, to one of
+// (f, g/2), (f, (g + f)/2), (g, (g - f)/2): which one is said by the lowest bit of g and by a counter, eta. So B steps need
+// only the lowest B bits of f and g, and their effect is a 2x2 matrix of small numbers over 2^B. It is then applied to
+// f, g (exactly) and to d, e (mod p). With f = p, g = y, d = 0, e = x at first, d y = f x and e y = g x mod p all along,
+// and in the end g = 0, f = +-1, d = +-x/y.
+// Long numbers are limbs of B bits; the highest one carries the sign. How many steps there are depends on y.
 #pragma once
 #include "arch.cuh"
 
-// t = a f + b g, two's complement in N + 1 words; |f|, |g| <= 2^31.
-template <int N>
-HD void linear_combination(uint64_t t[N + 1], const uint64_t a[N], int64_t f, const uint64_t b[N], int64_t g) {
-    uint64_t sign_f = f < 0 ? ~uint64_t(0) : 0, sign_g = g < 0 ? ~uint64_t(0) : 0;
-    uint64_t abs_f = (static_cast<uint64_t>(f) ^ sign_f) - sign_f, abs_g = (static_cast<uint64_t>(g) ^ sign_g) - sign_g;
-    uint64_t neg_a = sign_f & 1, neg_b = sign_g & 1, carry_a = 0, carry_b = 0;
-    UNROLL for (int i = 0; i < N; ++i) {
-        uint64_t x = adc(a[i] ^ sign_f, 0, neg_a), y = adc(b[i] ^ sign_g, 0, neg_b);
-        t[i] = mac(mac(0, x, abs_f, carry_a), y, abs_g, carry_b);
-    }
-    t[N] = (sign_f + neg_a) * abs_f + carry_a + (sign_g + neg_b) * abs_g + carry_b;
-}
+// What B divsteps do: 2^B (f', g') = (u f + v g, q f + r g); |u| + |v| <= 2^B, |q| + |r| <= 2^B.
+template <int B>
+struct Divsteps {
+    using Int = typename SignedWord<B>::Int;
+    using Word = typename SignedWord<B>::Word;
+    Int u, v, q, r;
 
-template <int N>
-HD void negate_words(uint64_t a[N], bool flag) {
-    uint64_t mask = flag ? ~uint64_t(0) : 0, carry = mask & 1;
-    UNROLL for (int i = 0; i < N; ++i) a[i] = adc(a[i] ^ mask, 0, carry);
-}
-
-// a = |t / 2^31|; true when t was negative.
-template <int N>
-HD bool shift_31(uint64_t a[N], const uint64_t t[N + 1]) {
-    UNROLL for (int i = 0; i < N; ++i) a[i] = (t[i] >> 31) | (t[i + 1] << 33);
-    bool negative = t[N] >> 63;
-    negate_words<N>(a, negative);
-    return negative;
-}
-
-// u = t / 2^31 mod p, for |t| <= 2^31 p.
-template <class P>
-HD void reduce_31(uint64_t u[P::N], uint64_t t[P::N + 1]) {
-    constexpr int N = P::N;
-    uint64_t k = (t[0] * P::inv) & 0x7fffffffu, high = 0;
-    UNROLL for (int i = 0; i < N; ++i) t[i] = mac(t[i], k, P::p(i), high);
-    uint64_t carry = 0;
-    // t in N words and a signed top word, plus k p: between -p and 2p once it is shifted.
-    t[N] = adc(t[N], high, carry);
-    UNROLL for (int i = 0; i < N; ++i) u[i] = (t[i] >> 31) | (t[i + 1] << 33);
-    uint64_t add = (t[N] >> 63) ? ~uint64_t(0) : 0, d[N], borrow = 0;
-    carry = 0;
-    UNROLL for (int i = 0; i < N; ++i) u[i] = adc(u[i], P::p(i) & add, carry);
-    UNROLL for (int i = 0; i < N; ++i) d[i] = sbb(u[i], P::p(i), borrow);
-    UNROLL for (int i = 0; i < N; ++i) u[i] = borrow ? u[i] : d[i];
-}
-
-HD int bit_length(uint64_t x) {
-    int n = 0;
-    for (int s = 32; s > 0; s >>= 1)
-        if (x >> s) x >>= s, n += s;
-    return n + (x != 0);
-}
-
-// r = 1/y mod p as plain integers (y < p); r = 0 for y = 0.
-template <class P>
-HD_COLD void binary_gcd_inverse(uint64_t r[P::N], const uint64_t y[P::N]) {
-    constexpr int N = P::N, ROUNDS = (2 * P::BITS - 1 + 30) / 31;
-    constexpr uint64_t BIAS = 0x7fffffff7fffffffu;
-    uint64_t a[N], b[N], u[N], v[N], t[N + 1], w[N + 1];
-    for (int i = 0; i < N; ++i) a[i] = y[i], b[i] = P::p(i), u[i] = i == 0, v[i] = 0;
-    for (int round = 0; round < ROUNDS; ++round) {
-        // Approximations: the low 31 bits and the 33 bits from the highest of either down.
-        int top = N - 1;
-        while (top > 0 && (a[top] | b[top]) == 0) --top;
-        uint64_t low_a = a[0], low_b = b[0];
-        int length = bit_length(a[top] | b[top]);
-        if (top > 0) {
-            uint64_t high_a = a[top] << (64 - length), high_b = b[top] << (64 - length);
-            if (length < 64) high_a |= a[top - 1] >> length, high_b |= b[top - 1] >> length;
-            low_a = (a[0] & 0x7fffffffu) | (high_a >> 31 << 31);
-            low_b = (b[0] & 0x7fffffffu) | (high_b >> 31 << 31);
+    // Of the lowest bits of f and g. A run of even g is one shift; then up to six steps add a multiple of f that makes so
+    // many bits of g zero, as long as no step among them would exchange f and g.
+    HD static Divsteps of(Int& eta, Word f, Word g) {
+        Word u = 1, v = 0, q = 0, r = 1;
+        for (int left = B;;) {
+            int zeros = trailing_zeros(g | (~Word(0) << left));
+            g >>= zeros, u <<= zeros, v <<= zeros;
+            eta -= zeros, left -= zeros;
+            if (left == 0) break;
+            if (eta < 0) {
+                Word old_f = f, old_u = u, old_v = v;
+                eta = -eta;
+                f = g, u = q, v = r;
+                g = 0 - old_f, q = 0 - old_u, r = 0 - old_v;
+            }
+            int steps = static_cast<int>(eta) + 1 < left ? static_cast<int>(eta) + 1 : left;
+            Word mask = ((Word(1) << steps) - 1) & 63;
+            Word w = f * g * (f * f - 2) & mask;  // -g/f mod 2^steps: f (f^2 - 2) = -1/f mod 64
+            g += f * w, q += u * w, r += v * w;
         }
-        // Two numbers of a matrix row in one word: f + g 2^32.
-        uint64_t row0 = 1, row1 = uint64_t(1) << 32;
-        for (int step = 0; step < 31; ++step) {
-            uint64_t odd = 0 - (low_a & 1), swap = (low_a < low_b ? ~uint64_t(0) : 0) & odd;
-            uint64_t x = (low_a ^ low_b) & swap, z = (row0 ^ row1) & swap;
-            low_a ^= x, low_b ^= x, row0 ^= z, row1 ^= z;
-            low_a = (low_a - (low_b & odd)) >> 1;
-            row0 -= row1 & odd;
-            row1 += row1;
-        }
-        row0 += BIAS, row1 += BIAS;
-        int64_t f0 = static_cast<int64_t>(row0 & 0xffffffffu) - 0x7fffffff;
-        int64_t g0 = static_cast<int64_t>(row0 >> 32) - 0x7fffffff;
-        int64_t f1 = static_cast<int64_t>(row1 & 0xffffffffu) - 0x7fffffff;
-        int64_t g1 = static_cast<int64_t>(row1 >> 32) - 0x7fffffff;
-        linear_combination<N>(t, a, f0, b, g0);
-        linear_combination<N>(w, a, f1, b, g1);
-        if (shift_31<N>(a, t)) f0 = -f0, g0 = -g0;
-        if (shift_31<N>(b, w)) f1 = -f1, g1 = -g1;
-        linear_combination<N>(t, u, f0, v, g0);
-        linear_combination<N>(w, u, f1, v, g1);
-        reduce_31<P>(u, t);
-        reduce_31<P>(v, w);
+        return {static_cast<Int>(u), static_cast<Int>(v), static_cast<Int>(q), static_cast<Int>(r)};
     }
-    for (int i = 0; i < N; ++i) r[i] = v[i];
+};
+
+// A number between -2p and p, or what divsteps make of p and one such.
+template <class P, int B>
+struct SignedLimbs {
+    using Int = typename SignedWord<B>::Int;
+    using Word = typename SignedWord<B>::Word;
+    using Wide = typename SignedWord<B>::Wide;
+    static constexpr int N = P::N, L = (P::BITS + 2 + B - 1) / B;
+    static constexpr Int MASK = static_cast<Int>((Word(1) << B) - 1);
+    Int v[L];
+
+    template <class Words>
+    HD static SignedLimbs of(Words word) {  // word(i) of a plain integer, i < N
+        SignedLimbs r;
+        UNROLL for (int i = 0; i < L; ++i) {
+            int at = i * B / 64, shift = i * B % 64;
+            uint64_t bits = at < N ? word(at) >> shift : 0;
+            if (shift + B > 64 && at + 1 < N) bits |= word(at + 1) << (64 - shift);
+            r.v[i] = static_cast<Int>(bits) & MASK;
+        }
+        return r;
+    }
+    HD static SignedLimbs modulus() {
+        return of([](int i) { return P::p(i); });
+    }
+    HD void to_words(uint64_t w[N]) const {  // not negative
+        UNROLL for (int i = 0; i < N; ++i) w[i] = 0;
+        UNROLL for (int i = 0; i < L; ++i) {
+            int at = i * B / 64, shift = i * B % 64;
+            if (at < N) w[at] |= static_cast<uint64_t>(v[i]) << shift;
+            if (shift + B > 64 && at + 1 < N) w[at + 1] |= static_cast<uint64_t>(v[i]) >> (64 - shift);
+        }
+    }
+    HD bool is_zero() const {
+        Int any = 0;
+        UNROLL for (int i = 0; i < L; ++i) any |= v[i];
+        return any == 0;
+    }
+    HD Int sign() const { return v[L - 1] >> (8 * sizeof(Int) - 1); }  // 0, or all ones
+
+    // Limbs that went a little beyond B bits.
+    HD void carry() {
+        UNROLL for (int i = 0; i < L - 1; ++i) {
+            v[i + 1] += v[i] >> B;
+            v[i] &= MASK;
+        }
+    }
+    // This, or its negative where `flip` is all ones; mod p.
+    HD void settle(Int flip) {
+        const SignedLimbs p = modulus();
+        Int add = sign();
+        UNROLL for (int i = 0; i < L; ++i) v[i] = ((v[i] + (p.v[i] & add)) ^ flip) - flip;
+        carry();
+        add = sign();
+        UNROLL for (int i = 0; i < L; ++i) v[i] += p.v[i] & add;
+        carry();
+    }
+};
+
+// f, g: the matrix over 2^B.
+template <class P, int B>
+HD void apply_exactly(const Divsteps<B>& t, SignedLimbs<P, B>& f, SignedLimbs<P, B>& g) {
+    using S = SignedLimbs<P, B>;
+    using Wide = typename S::Wide;
+    Wide a = Wide(t.u) * f.v[0] + Wide(t.v) * g.v[0], b = Wide(t.q) * f.v[0] + Wide(t.r) * g.v[0];
+    UNROLL for (int i = 1; i < S::L; ++i) {
+        a = (a >> B) + Wide(t.u) * f.v[i] + Wide(t.v) * g.v[i];
+        b = (b >> B) + Wide(t.q) * f.v[i] + Wide(t.r) * g.v[i];
+        f.v[i - 1] = static_cast<typename S::Int>(a) & S::MASK;
+        g.v[i - 1] = static_cast<typename S::Int>(b) & S::MASK;
+    }
+    f.v[S::L - 1] = static_cast<typename S::Int>(a >> B);
+    g.v[S::L - 1] = static_cast<typename S::Int>(b >> B);
+}
+
+// d, e: the matrix over 2^B mod p, from (-2p, p) to (-2p, p). Multiples of p make the low B bits zero; p is added to what
+// is negative beforehand, or the range would grow.
+template <class P, int B>
+HD void apply_mod_p(const Divsteps<B>& t, SignedLimbs<P, B>& d, SignedLimbs<P, B>& e) {
+    using S = SignedLimbs<P, B>;
+    using Int = typename S::Int;
+    using Word = typename S::Word;
+    using Wide = typename S::Wide;
+    const S p = S::modulus();
+    constexpr Word over_p = 0 - static_cast<Word>(P::inv);  // 1/p mod 2^B and beyond
+    Int m = (t.u & d.sign()) + (t.v & e.sign()), n = (t.q & d.sign()) + (t.r & e.sign());
+    Wide a = Wide(t.u) * d.v[0] + Wide(t.v) * e.v[0], b = Wide(t.q) * d.v[0] + Wide(t.r) * e.v[0];
+    m -= static_cast<Int>(over_p * static_cast<Word>(a) + static_cast<Word>(m)) & S::MASK;
+    n -= static_cast<Int>(over_p * static_cast<Word>(b) + static_cast<Word>(n)) & S::MASK;
+    a += Wide(p.v[0]) * m, b += Wide(p.v[0]) * n;
+    UNROLL for (int i = 1; i < S::L; ++i) {
+        a = (a >> B) + Wide(t.u) * d.v[i] + Wide(t.v) * e.v[i] + Wide(p.v[i]) * m;
+        b = (b >> B) + Wide(t.q) * d.v[i] + Wide(t.r) * e.v[i] + Wide(p.v[i]) * n;
+        d.v[i - 1] = static_cast<Int>(a) & S::MASK;
+        e.v[i - 1] = static_cast<Int>(b) & S::MASK;
+    }
+    d.v[S::L - 1] = static_cast<Int>(a >> B);
+    e.v[S::L - 1] = static_cast<Int>(b >> B);
+}
+
+// quotient = x/y mod p, plain integers below p in and out; 0 for y = 0.
+template <class P, int B = DIVSTEPS>
+HD_COLD void divide(uint64_t quotient[P::N], const uint64_t x[P::N], const uint64_t y[P::N]) {
+    using S = SignedLimbs<P, B>;
+    S f = S::modulus(), g = S::of([y](int i) { return y[i]; }), d, e = S::of([x](int i) { return x[i]; });
+    UNROLL for (int i = 0; i < S::L; ++i) d.v[i] = 0;
+    typename S::Int eta = -1;
+    while (!g.is_zero()) {
+        auto t = Divsteps<B>::of(eta, static_cast<typename S::Word>(f.v[0]), static_cast<typename S::Word>(g.v[0]));
+        apply_mod_p<P, B>(t, d, e);
+        apply_exactly<P, B>(t, f, g);
+    }
+    d.settle(f.sign());
+    d.to_words(quotient);
 }
