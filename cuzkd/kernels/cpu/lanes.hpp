@@ -78,25 +78,25 @@ struct Loose {
 
     VEC Loose operator+(const Loose& b) const {
         Loose r;
-        each<L>([&](auto i) { r.l[i] = l[i] + b.l[i]; });
+        each<L>([&](auto i) INLINED { r.l[i] = l[i] + b.l[i]; });
         return r;
     }
     VEC Loose operator-(const Loose& b) const {
         Loose r;
-        each<L>([&](auto i) { r.l[i] = l[i] - b.l[i]; });
+        each<L>([&](auto i) INLINED { r.l[i] = l[i] - b.l[i]; });
         return r;
     }
     // k p, 0 <= k < 8.
     static VEC Loose multiple(int k) {
         Loose r;
-        each<L>([&](auto i) { r.l[i] = V8::all(K::MULTIPLE.at[i][k]); });
+        each<L>([&](auto i) INLINED { r.l[i] = V8::all(K::MULTIPLE.at[i][k]); });
         return r;
     }
     // The value, which is in [0, R).
     VEC Lanes<P> carried() const {
         Lanes<P> r;
         V8 sum = l[0];
-        each<L - 1>([&](auto i) {
+        each<L - 1>([&](auto i) INLINED {
             r.l[i] = sum & V8::all(LOW52);
             sum = l[i + 1] + sum.template sar<52>();
         });
@@ -108,7 +108,7 @@ struct Loose {
         V8 top = (l[L - 1] - V8::all(K::SLACK)).at_least_0();
         V8 quotient = mad_hi(V8::zero(), top.template shr<K::DROP>(), V8::all(K::QUOTIENT));
         Loose r;
-        each<L>([&](auto i) { r.l[i] = l[i] - look_up(quotient, V8::load(K::MULTIPLE.at[i])); });
+        each<L>([&](auto i) INLINED { r.l[i] = l[i] - look_up(quotient, V8::load(K::MULTIPLE.at[i])); });
         return r.carried();
     }
 };
@@ -151,17 +151,17 @@ struct Lanes : Loose<P> {
     // As limbs, in WORDS words.
     static VEC Lanes load(const uint64_t* from) {
         Lanes r;
-        each<L>([&](auto i) { r.l[i] = V8::load(from + 8 * i); });
+        each<L>([&](auto i) INLINED { r.l[i] = V8::load(from + 8 * i); });
         return r;
     }
     VEC void store(uint64_t* to) const {
-        each<L>([&](auto i) { l[i].store(to + 8 * i); });
+        each<L>([&](auto i) INLINED { l[i].store(to + 8 * i); });
     }
 
     // One element in all lanes.
     static VEC Lanes same(const Element& x) {
         Lanes r;
-        each<L>([&](auto i) { r.l[i] = V8::all(limb(x, i)); });
+        each<L>([&](auto i) INLINED { r.l[i] = V8::all(limb(x, i)); });
         return r;
     }
     // A Montgomery element x 2^(64 N) as x R, still below p: the form of factors that are constant.
@@ -179,7 +179,7 @@ struct Lanes : Loose<P> {
 
     static VEC Lanes from_words(const V8 words[N]) {
         Lanes r;
-        each<L>([&](auto i) {
+        each<L>([&](auto i) INLINED {
             constexpr int word = 52 * i / 64, shift = 52 * i % 64;
             if constexpr (word >= N) {
                 r.l[i] = V8::zero();
@@ -193,7 +193,7 @@ struct Lanes : Loose<P> {
     }
     // For values below 2^(64 N).
     VEC void to_words(V8 words[N]) const {
-        each<N>([&](auto w) {
+        each<N>([&](auto w) INLINED {
             constexpr int first = 64 * w / 52, shift = 64 * w % 52;  // 52 - shift bits of limb `first`, then the next
             V8 word = this->l[first].template shr<shift>();
             if constexpr (first + 1 < L) word = word | this->l[first + 1].template shl<52 - shift>();
@@ -207,7 +207,7 @@ struct Lanes : Loose<P> {
     VEC Lanes shl() const {
         Lanes r;
         r.l[0] = l[0].template shl<B>() & V8::all(LOW52);
-        each<L - 1>([&](auto i) {
+        each<L - 1>([&](auto i) INLINED {
             V8 limb = this->l[i + 1].template shl<B>() | this->l[i].template shr<52 - B>();
             if constexpr (i + 1 == L - 1) r.l[i + 1] = limb;
             else r.l[i + 1] = limb & V8::all(LOW52);
@@ -227,7 +227,7 @@ struct Lanes : Loose<P> {
 
     friend VEC Lanes select(Mask8 mask, const Lanes& a, const Lanes& b) {
         Lanes r;
-        each<L>([&](auto i) { r.l[i] = select(mask, a.l[i], b.l[i]); });
+        each<L>([&](auto i) INLINED { r.l[i] = select(mask, a.l[i], b.l[i]); });
         return r;
     }
 
@@ -239,7 +239,7 @@ private:
     __attribute__((noinline)) Mask8 is_zero_exactly() const {
         Lanes rest = Loose<P>(*this).reduced().canonical();
         V8 any = rest.l[0];
-        each<L - 1>([&](auto i) { any = any | rest.l[i + 1]; });
+        each<L - 1>([&](auto i) INLINED { any = any | rest.l[i + 1]; });
         return any == V8::zero();
     }
 };
@@ -251,12 +251,12 @@ struct Wide {
 
     VEC Wide operator+(const Wide& b) const {
         Wide r;
-        each<2 * L>([&](auto i) { r.c[i] = c[i] + b.c[i]; });
+        each<2 * L>([&](auto i) INLINED { r.c[i] = c[i] + b.c[i]; });
         return r;
     }
     VEC Wide operator-(const Wide& b) const {
         Wide r;
-        each<2 * L>([&](auto i) { r.c[i] = c[i] - b.c[i]; });
+        each<2 * L>([&](auto i) INLINED { r.c[i] = c[i] - b.c[i]; });
         return r;
     }
 };
@@ -265,10 +265,10 @@ template <class P>
 VEC Wide<P> wide_mul(const Lanes<P>& a, const Lanes<P>& b) {
     constexpr int L = Lanes<P>::L;
     Wide<P> w;
-    each<2 * L>([&](auto i) { w.c[i] = V8::zero(); });
-    each<L>([&](auto j) {
-        each<L>([&](auto i) { w.c[i + j] = mad_lo(w.c[i + j], a.l[i], b.l[j]); });
-        each<L>([&](auto i) { w.c[i + j + 1] = mad_hi(w.c[i + j + 1], a.l[i], b.l[j]); });
+    each<2 * L>([&](auto i) INLINED { w.c[i] = V8::zero(); });
+    each<L>([&](auto j) INLINED {
+        each<L>([&](auto i) INLINED { w.c[i + j] = mad_lo(w.c[i + j], a.l[i], b.l[j]); });
+        each<L>([&](auto i) INLINED { w.c[i + j + 1] = mad_hi(w.c[i + j + 1], a.l[i], b.l[j]); });
     });
     return w;
 }
@@ -278,16 +278,16 @@ template <class P>
 VEC Wide<P> wide_sqr(const Lanes<P>& a) {
     constexpr int L = Lanes<P>::L;
     Wide<P> w;
-    each<2 * L>([&](auto i) { w.c[i] = V8::zero(); });
-    each<L>([&](auto j) {
-        each<L - 1 - j>([&](auto k) {
+    each<2 * L>([&](auto i) INLINED { w.c[i] = V8::zero(); });
+    each<L>([&](auto j) INLINED {
+        each<L - 1 - j>([&](auto k) INLINED {
             int i = j + 1 + k;
             w.c[i + j] = mad_lo(w.c[i + j], a.l[i], a.l[j]);
             w.c[i + j + 1] = mad_hi(w.c[i + j + 1], a.l[i], a.l[j]);
         });
     });
-    each<2 * L>([&](auto i) { w.c[i] = w.c[i] + w.c[i]; });
-    each<L>([&](auto i) {
+    each<2 * L>([&](auto i) INLINED { w.c[i] = w.c[i] + w.c[i]; });
+    each<L>([&](auto i) INLINED {
         w.c[2 * i] = mad_lo(w.c[2 * i], a.l[i], a.l[i]);
         w.c[2 * i + 1] = mad_hi(w.c[2 * i + 1], a.l[i], a.l[i]);
     });
@@ -299,17 +299,17 @@ template <class P>
 VEC Loose<P> redc(Wide<P> w) {
     constexpr int L = Lanes<P>::L;
     using K = Limbs52<P>;
-    each<L>([&](auto i) {
+    each<L>([&](auto i) INLINED {
         V8 m = mad_lo(V8::zero(), w.c[i], V8::all(K::INV));
         // The column becomes 0 mod 2^52 by a number below 2^52: what it carries is its quotient, rounded up.
         w.c[i + 1] = mad_hi(w.c[i + 1] + (w.c[i] + V8::all(LOW52)).template sar<52>(), m, V8::all(K::MULTIPLE.at[0][1]));
-        each<L - 1>([&](auto j) {
+        each<L - 1>([&](auto j) INLINED {
             w.c[i + j + 1] = mad_lo(w.c[i + j + 1], m, V8::all(K::MULTIPLE.at[j + 1][1]));
             w.c[i + j + 2] = mad_hi(w.c[i + j + 2], m, V8::all(K::MULTIPLE.at[j + 1][1]));
         });
     });
     Loose<P> r;
-    each<L>([&](auto i) { r.l[i] = w.c[L + i]; });
+    each<L>([&](auto i) INLINED { r.l[i] = w.c[L + i]; });
     return r;
 }
 

@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <utility>
 
+// VEC: a function, INLINED: a lambda, that must disappear in its caller, or its vectors would travel through memory.
 #if defined(CUZKD_IFMA)
 #include <immintrin.h>
-#define VEC inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))
 #else
-#define VEC inline
+#define INLINED
 #endif
+#define VEC inline INLINED
 
 constexpr uint64_t LOW52 = (uint64_t(1) << 52) - 1;
 
@@ -159,8 +161,8 @@ inline void turn_out(const V8 in[4], uint64_t* const rows[8], int c) {
 // The first N words of eight rows, turned: out[i] has word i of each row. What remains of N / 4 goes word by word.
 template <int N>
 VEC void gather(const uint64_t* const rows[8], V8 out[N]) {
-    each<N / 4>([&](auto c) { turn_in(rows, c, out + 4 * c); });
-    each<N % 4>([&](auto i) {
+    each<N / 4>([&](auto c) INLINED { turn_in(rows, c, out + 4 * c); });
+    each<N % 4>([&](auto i) INLINED {
         constexpr int at = N / 4 * 4 + i;
         alignas(64) uint64_t word[8];
         for (int k = 0; k < 8; ++k) word[k] = rows[k][at];
@@ -169,8 +171,8 @@ VEC void gather(const uint64_t* const rows[8], V8 out[N]) {
 }
 template <int N>
 VEC void scatter(const V8 in[N], uint64_t* const rows[8]) {
-    each<N / 4>([&](auto c) { turn_out(in + 4 * c, rows, c); });
-    each<N % 4>([&](auto i) {
+    each<N / 4>([&](auto c) INLINED { turn_out(in + 4 * c, rows, c); });
+    each<N % 4>([&](auto i) INLINED {
         constexpr int at = N / 4 * 4 + i;
         alignas(64) uint64_t word[8];
         in[at].store(word);
