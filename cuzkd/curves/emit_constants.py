@@ -1,8 +1,8 @@
 """Writes `kernels/constants.cuh`, the numbers that the kernels need, from the parameters of the curves.
 
 Problem: a modulus typed twice, or a Frobenius constant typed at all, is a mistake waiting to be made.
-Design: `curves.params` holds what defines a curve; everything else (Montgomery constants, twist, Frobenius,
-the digits of the final exponentiation) is derived here by plain integers and written as little-endian 64-bit
+Design: `curves.params` holds what defines a curve; everything else (Montgomery constants, twist,
+Frobenius, digits of the Miller loop) is derived here by plain integers and written as little-endian 64-bit
 words. Field constants are in Montgomery form. A test writes the file again and compares.
 
     python -m cuzkd.curves.emit_constants          writes the file
@@ -95,17 +95,6 @@ def naf(value: int) -> list[int]:
     return digits
 
 
-def hard_digits(q: int, r: int) -> list[int]:
-    """(q^4 - q^2 + 1)/r in base q: the hard part of the final exponentiation as four Frobenius powers."""
-    hard, rest = divmod(q**4 - q**2 + 1, r)
-    assert rest == 0, "r does not divide the 12th cyclotomic polynomial at q"
-    digits = []
-    while hard:
-        hard, digit = divmod(hard, q)
-        digits.append(digit)
-    return digits + [0] * (4 - len(digits))
-
-
 def _curve(curve: params.Curve, camel: str) -> str:
     q, n = curve.q, limbs(curve.q)
     big_r = 1 << (64 * n)
@@ -124,12 +113,13 @@ def _curve(curve: params.Curve, camel: str) -> str:
         f"    static constexpr bool D_TWIST = {str(d_twist).lower()};  // y^2 = x^3 + b/xi, else M: b xi\n"
         f"    static constexpr bool BN_LINES = {str(curve.bn_lines).lower()};  // two more lines\n"
         f"    static constexpr int XI0 = {xi[0]};  // xi = XI0 + u\n"
+        f"    static constexpr uint64_t X = 0x{abs(curve.x):016x}u;  // the family's parameter x, without its sign\n"
+        f"    static constexpr bool X_NEGATIVE = {str(curve.x < 0).lower()};\n"
         + _function("b", mont(curve.b), n, "y^2 = x^3 + b")
         + _function("b2", mont(*curve.b2), n, "b of the twist: c0, c1")
         + _function("g1", mont(*curve.g1), n, "generator of G1: x, y")
         + _function("g2", mont(*curve.g2[0], *curve.g2[1]), n, "generator of G2: x.c0, x.c1, y.c0, y.c1")
         + _function("gamma", mont(*gammas), n, "xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1")
-        + _function("hard", hard_digits(q, curve.r), n, "(q^4 - q^2 + 1)/r in base q, plain integers")
         + f"    static constexpr int LOOP = {len(naf(curve.ate_loop))};\n"
         "    // The Miller loop count in non-adjacent form, least significant first.\n"
         "    HD static constexpr int loop(int i) {\n"

@@ -55,6 +55,8 @@ struct Bn254Data {
     static constexpr bool D_TWIST = true;  // y^2 = x^3 + b/xi, else M: b xi
     static constexpr bool BN_LINES = true;  // two more lines
     static constexpr int XI0 = 9;  // xi = XI0 + u
+    static constexpr uint64_t X = 0x44e992b44a6909f1u;  // the family's parameter x, without its sign
+    static constexpr bool X_NEGATIVE = false;
     // y^2 = x^3 + b
     HD static constexpr uint64_t b(int i) {
         constexpr uint64_t w[] = {0x7a17caa950ad28d7u, 0x1f6ac17ae15521b9u, 0x334bea4e696bd284u, 0x2a1f6744ce179d8eu};
@@ -78,11 +80,6 @@ struct Bn254Data {
     // xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1
     HD static constexpr uint64_t gamma(int k, int i) {
         constexpr uint64_t w[] = {0xaf9ba69633144907u, 0xca6b1d7387afb78au, 0x11bded5ef08a2087u, 0x02f34d751a1f3a7cu, 0xa222ae234c492d72u, 0xd00f02a4565de15bu, 0xdc2ff3a253dfc926u, 0x10a75716b3899551u, 0xb5773b104563ab30u, 0x347f91c8a9aa6454u, 0x7a007127242e0991u, 0x1956bcd8118214ecu, 0x6e849f1ea0aa4757u, 0xaa1c7b6d89f89141u, 0xb6e713cdfae0ca3au, 0x26694fbb4e82ebc3u, 0xe4bbdd0c2936b629u, 0xbb30f162e133bacbu, 0x31a9d1b6f9645366u, 0x253570bea500f8ddu, 0xa1d77ce45ffe77c7u, 0x07affd117826d1dbu, 0x6d16bd27bb7edc6bu, 0x2c87200285defeccu, 0x7361d77f843abe92u, 0xa5bb2bd3273411fbu, 0x9c941f314b3e2399u, 0x15df9cddbb9fd3ecu, 0x5dddfd154bd8c949u, 0x62cb29a5a4445b60u, 0x37bc870a0c7dd2b9u, 0x24830a9d3171f0fdu, 0xc970692f41690fe7u, 0xe240342127694b0bu, 0x32bee66b83c459e8u, 0x12aabced0ab08841u, 0x0d485d2340aebfa9u, 0x05193418ab2fcc57u, 0xd3b0a40b8a4910f5u, 0x2f21ebb535d2925au};
-        return w[4 * k + i];
-    }
-    // (q^4 - q^2 + 1)/r in base q, plain integers
-    HD static constexpr uint64_t hard(int k, int i) {
-        constexpr uint64_t w[] = {0x85989436d0f9fa91u, 0x5cea24f6fd736beau, 0x048b6e193fd84104u, 0x30644e72e131a029u, 0x138f3176606a30c5u, 0x3b852988dae41fe4u, 0x048b6e193fd84105u, 0x30644e72e131a029u, 0xf83e9682e87cfd46u, 0x6f4d8248eeb859fbu, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000001u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u};
         return w[4 * k + i];
     }
     static constexpr int LOOP = 66;
@@ -143,6 +140,8 @@ struct Bls12381Data {
     static constexpr bool D_TWIST = false;  // y^2 = x^3 + b/xi, else M: b xi
     static constexpr bool BN_LINES = false;  // two more lines
     static constexpr int XI0 = 1;  // xi = XI0 + u
+    static constexpr uint64_t X = 0xd201000000010000u;  // the family's parameter x, without its sign
+    static constexpr bool X_NEGATIVE = true;
     // y^2 = x^3 + b
     HD static constexpr uint64_t b(int i) {
         constexpr uint64_t w[] = {0xaa270000000cfff3u, 0x53cc0032fc34000au, 0x478fe97a6b0a807fu, 0xb1d37ebee6ba24d7u, 0x8ec9733bbf78ab2fu, 0x09d645513d83de7eu};
@@ -166,11 +165,6 @@ struct Bls12381Data {
     // xi^(k (q-1)/6), k = 1 .. 5: element 2(k-1) is c0, 2k-1 is c1
     HD static constexpr uint64_t gamma(int k, int i) {
         constexpr uint64_t w[] = {0x07089552b319d465u, 0xc6695f92b50a8313u, 0x97e83cccd117228fu, 0xa35baecab2dc29eeu, 0x1ce393ea5daace4du, 0x08f2220fb0fb66ebu, 0xb2f66aad4ce5d646u, 0x5842a06bfc497cecu, 0xcf4895d42599d394u, 0xc11b9cba40a8e8d0u, 0x2e3813cbe5a0de89u, 0x110eefda88847fafu, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0xcd03c9e48671f071u, 0x5dab22461fcda5d2u, 0x587042afd3851b95u, 0x8eb60ebe01bacb9eu, 0x03f97d6e83d050d2u, 0x18f0206554638741u, 0x7bcfa7a25aa30fdau, 0xdc17dec12a927e7cu, 0x2f088dd86b4ebef1u, 0xd1ca2087da74d4a7u, 0x2da2596696cebc1du, 0x0e2b7eedbbfd87d2u, 0x7bcfa7a25aa30fdau, 0xdc17dec12a927e7cu, 0x2f088dd86b4ebef1u, 0xd1ca2087da74d4a7u, 0x2da2596696cebc1du, 0x0e2b7eedbbfd87d2u, 0x890dc9e4867545c3u, 0x2af322533285a5d5u, 0x50880866309b7e2cu, 0xa20d1b8c7e881024u, 0x14e4f04fe2db9068u, 0x14e56d3f1564853au, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x82d83cf50dbce43fu, 0xa2813e53df9d018fu, 0xc6f0caa53c65e181u, 0x7525cf528d50fe95u, 0x4a85ed50f4798a6bu, 0x171da0fd6cf8eebdu, 0x3726c30af242c66cu, 0x7c2ac1aad1b6fe70u, 0xa04007fbba4b14a2u, 0xef517c3266341429u, 0x0095ba654ed2226bu, 0x02e370eccc86f7ddu};
-        return w[6 * k + i];
-    }
-    // (q^4 - q^2 + 1)/r in base q, plain integers
-    HD static constexpr uint64_t hard(int k, int i) {
-        constexpr uint64_t w[] = {0xaaaa0000aaaaaaacu, 0x33813d5206aa1800u, 0x665a045e22ec661fu, 0xf7a34148de09bf34u, 0x2b688550f8cebd66u, 0x1a0111ea397fe69au, 0x73ffffffffff5554u, 0x9d586d584eacaaaau, 0xc49f25e1a737f5e2u, 0x26a48d1bb889d46du, 0x0000000000000000u, 0x0000000000000000u, 0x1ea8ffff5554aaabu, 0xb27c92a7df51e7feu, 0x38158e5c24aff488u, 0x64774b84f38512bfu, 0x4b1ba7b6434bacd7u, 0x1a0111ea397fe69au, 0x8c00aaab0000aaaau, 0x396c8c005555e156u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u, 0x0000000000000000u};
         return w[6 * k + i];
     }
     static constexpr int LOOP = 65;

@@ -4,8 +4,10 @@
 // two more lines (bn254) or |x| (bls12_381; the sign of x is left out, as in py_ecc, which turns the value into its inverse
 // and changes no equation between pairings).
 // Miller loop in affine coordinates: all pairs step together, so that each step has one inversion for all of them.
-// Final exponentiation: easy part (q^6-1)(q^2+1), then the hard part (q^4-q^2+1)/r exactly, written in base q: four
-// Frobenius images raised to numbers below q, together (Straus). No curve-specific chain, no cofactor.
+// Lines are divided by y_P, which the final exponentiation does not see: one of their three coefficients is then 1.
+// Final exponentiation: easy part (q^6-1)(q^2+1), then exactly (q^4-q^2+1)/r by powers of x: Scott, Benger, Charlemagne,
+// Dominguez Perez, Kachisa, "On the Final Exponentiation for Calculating Pairings on Ordinary Elliptic Curves",
+// https://eprint.iacr.org/2008/490 (bn254), and (x-1)^2/3 (x+q)(x^2+q^2-1) + 1 (bls12_381).
 #pragma once
 #include <utility>
 #include <vector>
@@ -25,14 +27,19 @@ public:
     static Fq12<C> product(const P1* p, const P2* q, size_t n) {
         std::vector<Pair> pairs;
         for (size_t i = 0; i < n; ++i)
-            if (!p[i].is_infinity() && !q[i].is_infinity()) pairs.push_back({p[i], q[i], q[i]});
+            if (!p[i].is_infinity() && !q[i].is_infinity()) pairs.emplace_back(p[i], q[i]);
         return final_exponentiation(miller_loop(pairs));
     }
 
 private:
     struct Pair {
-        P1 p;
-        P2 q, t;  // t: the running multiple of q
+        Pair(const P1& p, const P2& q) : scale(p.y.inv()), tilt((p.x * scale).neg()), q(q), t(q) {}
+
+        Fq scale, tilt;  // 1/y_P and -x_P/y_P
+        P2 q, t;         // t: the running multiple of q
+        // Of a step: the point that is added, the line's slope as a fraction, the product of denominators before it.
+        P2 with;
+        Fq2 numerator, denominator, before;
     };
 
     static Fq12<C> miller_loop(std::vector<Pair>& pairs) {
@@ -44,75 +51,84 @@ private:
             if (digit != 0) step(f, pairs, [digit](const Pair& s) { return s.q.neg_if(digit < 0); });
         }
         if (C::Data::BN_LINES) {
-            step(f, pairs, [](const Pair& s) { return twisted_frobenius(s.q); });
-            step(f, pairs, [](const Pair& s) { return twisted_frobenius(twisted_frobenius(s.q)).neg(); });
+            step(f, pairs, [](const Pair& s) { return twisted_frobenius<C>(s.q); });
+            step(f, pairs, [](const Pair& s) { return twisted_frobenius<C>(twisted_frobenius<C>(s.q)).neg(); });
         }
         return f;
-    }
-
-    // The q-power Frobenius carried to the twist (D-type): (conj x gamma_2, conj y gamma_3).
-    static P2 twisted_frobenius(const P2& q) {
-        return {q.x.conj() * Fq12<C>::gamma(2), q.y.conj() * Fq12<C>::gamma(3)};
     }
 
     // For every pair: f *= line through t and other(pair) at p; t += other(pair). Points of order r never meet an
     // exceptional case here: t is a small multiple of q, below r and never +-other unless it is a doubling.
     template <class Other>
     static void step(Fq12<C>& f, std::vector<Pair>& pairs, Other other) {
-        size_t n = pairs.size();
-        std::vector<P2> with(n);
-        std::vector<Fq2> numerator(n), denominator(n), prefix(n);
         Fq2 product = Fq2::one();
-        for (size_t i = 0; i < n; ++i) {
-            const P2& t = pairs[i].t;
-            with[i] = other(pairs[i]);
-            if (with[i] == t) {
-                Fq2 xx = t.x.sqr();
-                numerator[i] = xx.dbl() + xx;
-                denominator[i] = t.y.dbl();
+        for (Pair& s : pairs) {
+            s.with = other(s);
+            if (s.with == s.t) {
+                Fq2 xx = s.t.x.sqr();
+                s.numerator = xx.dbl() + xx;
+                s.denominator = s.t.y.dbl();
             } else {
-                numerator[i] = with[i].y - t.y;
-                denominator[i] = with[i].x - t.x;
+                s.numerator = s.with.y - s.t.y;
+                s.denominator = s.with.x - s.t.x;
             }
-            prefix[i] = product;
-            product = product * denominator[i];
+            s.before = product;
+            product = product * s.denominator;
         }
-        Fq2 inverse = product.inv();
-        for (size_t i = n; i-- > 0;) {
+        Fq2 inverse = product.inv();  // of the denominators not yet passed
+        for (size_t i = pairs.size(); i-- > 0;) {
             Pair& s = pairs[i];
-            Fq2 slope = numerator[i] * (inverse * prefix[i]);
-            inverse = inverse * denominator[i];
-            f = f * line(slope, s.t, s.p);
-            Fq2 x = slope.sqr() - s.t.x - with[i].x;
+            Fq2 slope = s.numerator * (inverse * s.before);
+            inverse = inverse * s.denominator;
+            multiply_by_line(f, slope.scale(s.tilt), (slope * s.t.x - s.t.y).scale(s.scale));
+            Fq2 x = slope.sqr() - s.t.x - s.with.x;
             s.t = {x, slope * (s.t.x - x) - s.t.y};
         }
     }
 
-    // The line of slope `slope` (on the twist) through t, at p. Untwisting puts factors w^2, w^3 on x, y (D), or their
-    // inverses (M, then all is multiplied by w^3, which the final exponentiation sends to 1).
-    //   D: y_P - slope x_P w + (slope x_T - y_T) w^3          M: (slope x_T - y_T) - slope x_P w^2 + y_P w^3
-    static Fq12<C> line(const Fq2& slope, const P2& t, const P1& p) {
-        Fq2 constant = slope * t.x - t.y, y_p = {p.y, Fq::zero()}, zero = Fq2::zero();
-        Fq2 tilt = slope.scale(p.x).neg();
-        if (C::Data::D_TWIST) return {{y_p, zero, zero}, {tilt, constant, zero}};
-        return {{constant, tilt, zero}, {zero, y_p, zero}};
+    // f times the line of slope `slope` (on the twist) through t, at p, over y_P. Untwisting puts factors w^2, w^3 on x, y
+    // (D), or their inverses (M, then all is multiplied by w^3, which the final exponentiation sends to 1).
+    // tilt: -slope x_P/y_P; constant: (slope x_T - y_T)/y_P.
+    //   D: 1 + (tilt + constant v) w          M: constant + tilt v + v w
+    static void multiply_by_line(Fq12<C>& f, const Fq2& tilt, const Fq2& constant) {
+        if (C::Data::D_TWIST) {
+            Fq6<C> low = f.c0.by_linear(tilt, constant), high = f.c1.by_linear(tilt, constant);
+            f = {f.c0 + high.by_v(), f.c1 + low};
+        } else {
+            Fq6<C> low = f.c0.by_linear(constant, tilt), high = f.c1.by_linear(constant, tilt);
+            f = {low + f.c1.by_v().by_v(), high + f.c0.by_v()};
+        }
     }
 
     static Fq12<C> final_exponentiation(const Fq12<C>& f) {
         Fq12<C> g = f.conj() * f.inv();             // f^(q^6 - 1)
-        g = g.frobenius().frobenius() * g;          // ^(q^2 + 1)
-        Fq12<C> product[16];                        // product of the images whose bit is set
-        product[0] = Fq12<C>::one();
-        Fq12<C> image = g;
-        for (int j = 0; j < 4; ++j, image = image.frobenius())
-            for (int m = 0; m < 1 << j; ++m) product[(1 << j) + m] = product[m] * image;
-        Fq12<C> r = Fq12<C>::one();
-        for (int bit = 64 * Fq::N - 1; bit >= 0; --bit) {
-            r = r.sqr();
-            int mask = 0;
-            for (int j = 0; j < 4; ++j) mask |= static_cast<int>((C::Data::hard(j, bit / 64) >> (bit % 64)) & 1) << j;
-            if (mask) r = r * product[mask];
+        return hard_part(g.frobenius().frobenius() * g);  // ^(q^2 + 1)
+    }
+
+    static Fq12<C> hard_part(const Fq12<C>& m) {
+        constexpr uint64_t x = C::Data::X;
+        auto sqr = [](const Fq12<C>& a) { return a.cyclotomic_sqr(); };
+        auto frobenius = [](const Fq12<C>& a) { return a.frobenius(); };
+        if constexpr (C::Data::BN_LINES) {
+            // m^(q^3 + (6 x^2 + 1) q^2 - (36 x^3 + 18 x^2 + 12 x - 1) q - (36 x^3 + 30 x^2 + 18 x + 2)), as
+            // y0 y1^2 y2^6 y3^12 y4^18 y5^30 y6^36.
+            Fq12<C> mx = m.cyclotomic_pow(x), mxx = mx.cyclotomic_pow(x), mxxx = mxx.cyclotomic_pow(x);
+            Fq12<C> mq = frobenius(m), mqq = frobenius(mq);
+            Fq12<C> y0 = mq * mqq * frobenius(mqq), y1 = m.conj(), y2 = frobenius(frobenius(mxx));
+            Fq12<C> y3 = frobenius(mx).conj(), y4 = (mx * frobenius(mxx)).conj(), y5 = mxx.conj();
+            Fq12<C> y6 = (mxxx * frobenius(mxxx)).conj();
+            Fq12<C> a = sqr(y6) * y4 * y5;          // y4 y5 y6^2
+            Fq12<C> b = y3 * y5 * a;                // y3 y4 y5^2 y6^2
+            a = a * y2;                             // y2 y4 y5 y6^2
+            b = sqr(sqr(b) * a);                    // y2^2 y3^4 y4^6 y5^10 y6^12
+            return sqr(b * y1) * (b * y0);          // b^3 y0 y1^2
+        } else {
+            static_assert(C::Data::X_NEGATIVE && x % 3 == 2, "x - 1 = -(|x| + 1), a multiple of 3");
+            Fq12<C> a = m.cyclotomic_pow((x + 1) / 3);
+            a = a.cyclotomic_pow(x) * a;                                        // m^((x-1)^2/3)
+            a = a.cyclotomic_pow(x).conj() * frobenius(a);                      // ^(x + q)
+            a = a.cyclotomic_pow(x).cyclotomic_pow(x) * frobenius(frobenius(a)) * a.conj();  // ^(x^2 + q^2 - 1)
+            return a * m;
         }
-        return r;
     }
 };
