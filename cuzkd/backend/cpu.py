@@ -2,48 +2,29 @@
 
 Problem: one proof is six or seven transforms and five multi-scalar sums; synthesis, setup and verification need native
 speed too.
-Design: all arithmetic is in `kernels/_native` (threads, no GIL); this file gives it arrays and keeps time. It
-works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no fourth.
+Design: all arithmetic is in `kernels/_native` (threads, no GIL; native.py chooses its build); this file gives it arrays
+and keeps time. It works in place: the quotient overwrites a, b and c; a partition needs three domain-sized vectors, no
+fourth.
 Life: upload() only remembers the arrays; Run.result() does the work, in its caller's thread and the pool.
 """
 
 from __future__ import annotations
 
-import importlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cuzkd.backend import native
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
 from cuzkd.errors import Cancelled, InvalidKey
 
-
-def _load_native() -> Any:
-    """The build for this processor: _native_adx where mulx, adcx and adox exist, else _native."""
-    flags = _cpuinfo("flags").split()
-    if "bmi2" in flags and "adx" in flags:
-        with suppress(ImportError):
-            return importlib.import_module("cuzkd.kernels._native_adx")
-    return importlib.import_module("cuzkd.kernels._native")
-
-
-def _cpuinfo(field: str) -> str:
-    """First value of a field of /proc/cpuinfo, or nothing."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(field):
-                return line.partition(":")[2].strip()
-    return ""
-
-
-_native = _load_native()
+build, _native = native.chosen()  # build: its name, of native.BUILDS
 LIMBS = {"bn254": {"fr": 4, "fq": 4}, "bls12_381": {"fr": 4, "fq": 6}}
 
 
@@ -235,7 +216,7 @@ class CpuBackend:
     def __init__(self, parallel_g2: bool = False) -> None:
         """parallel_g2: see CpuRun. For benches: every sum uses all threads anyway."""
         self.parallel_g2 = parallel_g2
-        self.device_name = _cpuinfo("model name") or platform.machine()
+        self.device_name = native.cpuinfo("model name") or platform.machine()
 
     def vector_rows(self, key: KeyShape) -> int:
         return key.domain

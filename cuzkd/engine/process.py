@@ -23,9 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 # What they may inherit. Everything else in our environment is none of their business.
-KEPT_NAMES = frozenset(
-    {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"}
-)
+KEPT_NAMES = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"})
+KEPT_NAMES |= {"VIRTUAL_ENV", "CUZKD_NATIVE"}
 KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
 _PR_SET_PDEATHSIG = 1
 _M_PERTURB = -6

@@ -1,16 +1,15 @@
 """Backends under the laws of this folder, and the inputs that break arithmetic: random ones and nasty ones.
 
-`backend` runs every law over the CPU backend as this processor gets it, over the portable build of the same
-sources, and, with `pytest -m gpu`, over CUDA. What is right is said by curves/ and backend/reference.py.
+`backend` runs every law over each build of the CPU backend that this processor can run and, with `pytest -m gpu`, over
+CUDA. What is right is said by curves/ and backend/reference.py.
 """
 
-import importlib
 import random
 
 import numpy as np
 import pytest
 
-from cuzkd.backend import cpu
+from cuzkd.backend import cpu, native
 from cuzkd.curves import limbs
 from cuzkd.curves import points as groups
 from cuzkd.curves.params import CURVES
@@ -35,12 +34,22 @@ def cuda_backend():
     backend.close()
 
 
-@pytest.fixture(params=["cpu", "cpu-portable", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=list(native.BUILDS))
+def build(request, monkeypatch):
+    """Each build of the native module in turn, in the place of this processor's; the module itself."""
+    if request.param not in native.usable():
+        pytest.skip(f"this processor lacks {', '.join(native.missing_flags(request.param))}")
+    monkeypatch.setattr(cpu, "_native", native.load(request.param))
+    return cpu._native
+
+
+@pytest.fixture(params=[*native.BUILDS, pytest.param("cuda", marks=pytest.mark.gpu)])
 def backend(request, monkeypatch):
     if request.param == "cuda":
         return request.getfixturevalue("cuda_backend")
-    if request.param == "cpu-portable":
-        monkeypatch.setattr(cpu, "_native", importlib.import_module("cuzkd.kernels._native"))
+    if request.param not in native.usable():
+        pytest.skip(f"this processor lacks {', '.join(native.missing_flags(request.param))}")
+    monkeypatch.setattr(cpu, "_native", native.load(request.param))
     return cpu.CpuBackend()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cuzkd import kernels
-from cuzkd.backend import cpu
+from cuzkd.backend import native
 from cuzkd.curves.params import CURVES
 
 HERE, HEADERS = Path(__file__).parent, Path(kernels.__file__).parent
@@ -38,7 +38,7 @@ LOW52 = (1 << 52) - 1
 
 @pytest.fixture(scope="session", params=list(BUILDS))
 def library(request, tmp_path_factory):
-    if request.param == "real" and "avx512ifma" not in cpu._cpuinfo("flags").split():
+    if request.param == "real" and "ifma" not in native.usable():
         pytest.skip("this processor has no AVX-512 IFMA")
     out = tmp_path_factory.mktemp("lanes") / "probe.so"
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]

@@ -35,13 +35,9 @@ def test_bilinear(curve, rng):
     assert not np.array_equal(values[0], cpu.pairing(curve, g1[1], g2[2]))
 
 
-@pytest.mark.parametrize("build", ["cuzkd.kernels._native", None])
-def test_products(curve, rng, build, monkeypatch):
+@pytest.mark.usefixtures("build")
+def test_products(curve, rng):
     """A random equation sum x_i y_i = 0 of four pairings, as in verification, and every way to break it."""
-    import importlib
-
-    if build:
-        monkeypatch.setattr(cpu, "_native", importlib.import_module(build))
     r = CURVES[curve].r
     x, y = [rng.randrange(1, r) for _ in range(4)], [rng.randrange(1, r) for _ in range(3)]
     y.append(-sum(a * b for a, b in zip(x, y, strict=False)) * pow(x[3], -1, r) % r)

@@ -1,6 +1,5 @@
 """The arithmetic of a development key (kernels/setup.cuh), through the native module, equals plain ints."""
 
-import importlib
 from functools import cache
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from kernels.conftest import known_points, multiple, nasty, same, scalars
 from kernels.test_sparse import matrix
 
-from cuzkd.backend import cpu
 from cuzkd.curves import limbs
 from cuzkd.curves.params import CURVES
 
@@ -16,9 +14,9 @@ TOP = 2**64 - 1
 SHARE = 16  # LAGRANGE_SHARE
 
 
-@pytest.fixture(params=["cpu", "cpu-portable"])
-def native(request):
-    return cpu._native if request.param == "cpu" else importlib.import_module("cuzkd.kernels._native")
+@pytest.fixture
+def native(build):
+    return build
 
 
 def test_settle(native, curve, rng):

@@ -1,0 +1,66 @@
+"""The native module and its builds: which ones this processor can run, and which one this process uses.
+
+Problem: a wheel travels to processors with different instructions, and tests want each build on one machine.
+Design: the same sources are compiled several times (kernels/CMakeLists.txt); the first of BUILDS whose processor flags
+are all there is taken. The environment variable CUZKD_NATIVE names another one, for tests and comparisons; provers
+inherit it. The operating system's part is in the flags, too: Linux hides those whose registers it does not save.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cuzkd.errors import Unavailable
+
+VARIABLE = "CUZKD_NATIVE"
+# Best first: name -> module, and the flags of /proc/cpuinfo that it needs.
+BUILDS = {
+    "ifma": ("_native_ifma", ["bmi2", "adx", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512ifma"]),
+    "adx": ("_native_adx", ["bmi2", "adx"]),
+    "portable": ("_native", []),
+}
+
+
+def cpuinfo(field: str) -> str:
+    """First value of a field of /proc/cpuinfo, or nothing."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(field):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+def missing_flags(build: str) -> list[str]:
+    """What this processor lacks for a build."""
+    has = set(cpuinfo("flags").split())
+    return [flag for flag in BUILDS[build][1] if flag not in has]
+
+
+def usable() -> list[str]:
+    """The builds that this processor can run, best first. Whether they were compiled is another matter."""
+    return [build for build in BUILDS if not missing_flags(build)]
+
+
+def load(build: str) -> Any:
+    """The module of one build. Raises Unavailable when this processor cannot run it, ImportError when it is missing."""
+    if missing := missing_flags(build):
+        raise Unavailable(f"native build '{build}': this processor has no {', '.join(missing)}")
+    return importlib.import_module(f"cuzkd.kernels.{BUILDS[build][0]}")
+
+
+def chosen(environment: str | None = None) -> tuple[str, Any]:
+    """Name and module of the build that CUZKD_NATIVE asks for (or `environment`), else of the best one that loads."""
+    asked = os.environ.get(VARIABLE, "") if environment is None else environment
+    if asked:
+        if asked not in BUILDS:
+            raise Unavailable(f"{VARIABLE}: expected one of {', '.join(BUILDS)}, got '{asked}'")
+        return asked, load(asked)
+    *faster, last = usable()
+    for build in faster:
+        with suppress(ImportError):
+            return build, load(build)
+    return last, load(last)

@@ -1,0 +1,79 @@
+"""Which build of the native module is taken, and that the others can be had by name."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cuzkd.backend import native
+from cuzkd.errors import Unavailable
+
+
+def flags(monkeypatch, text):
+    monkeypatch.setattr(native, "cpuinfo", lambda field: text if field == "flags" else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fpu sse2", ["portable"]),
+        ("", ["portable"]),
+        ("fpu bmi2 adx", ["adx", "portable"]),
+        ("bmi2 adx avx512f avx512dq avx512bw avx512vl", ["adx", "portable"]),
+        ("bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["ifma", "adx", "portable"]),
+        ("adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["portable"]),
+    ],
+)
+def test_every_flag_of_a_build_is_needed(monkeypatch, text, expected):
+    flags(monkeypatch, text)
+    assert native.usable() == expected
+
+
+def test_the_best_one_that_was_compiled(monkeypatch):
+    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma")
+    there = {"cuzkd.kernels._native", "cuzkd.kernels._native_adx"}
+
+    def import_module(name):
+        if name not in there:
+            raise ImportError(name)
+        return name
+
+    monkeypatch.setattr(native.importlib, "import_module", import_module)
+    assert native.chosen("") == ("adx", "cuzkd.kernels._native_adx")
+    there.remove("cuzkd.kernels._native_adx")
+    assert native.chosen("") == ("portable", "cuzkd.kernels._native")
+    there.clear()
+    with pytest.raises(ImportError):
+        native.chosen("")
+    with pytest.raises(ImportError):
+        native.chosen("ifma")  # asked for: nothing else will do
+
+
+def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
+    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl")
+    with pytest.raises(Unavailable, match="'ifma': this processor has no avx512ifma"):
+        native.chosen("ifma")
+    with pytest.raises(Unavailable, match="expected one of ifma, adx, portable, got 'avx2'"):
+        native.chosen("avx2")
+
+
+@pytest.mark.parametrize("build", native.BUILDS)
+def test_the_variable_decides_in_a_process_of_its_own(build):
+    if build not in native.usable():
+        pytest.skip(f"this processor lacks {', '.join(native.missing_flags(build))}")
+    script = "from cuzkd.backend import cpu; print(cpu.build, cpu._native.__name__)"
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, native.VARIABLE: build},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.split() == [build, f"cuzkd.kernels.{native.BUILDS[build][0]}"]
+
+
+def test_provers_inherit_the_variable():
+    from cuzkd.engine import process
+
+    assert process.environment({native.VARIABLE: "adx", "SECRET": "x"}) == {native.VARIABLE: "adx"}
