@@ -43,6 +43,7 @@ def prove(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         stream=args.stream,
         compare=not args.no_compare,
+        one_thread=args.one_thread,
     )
     return measure(args, lambda backend: prove.run(backend, options, say))
 
@@ -199,6 +200,9 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
     number(command, "--stream", positive, 6, "proofs in flight together")
     command.add_argument(
         "--no-compare", action="store_true", help="not with groth16py, though it is installed"
+    )
+    command.add_argument(
+        "--one-thread", action="store_true", help="each proof alone once more by one thread of the processor"
     )
 
 

@@ -3,7 +3,8 @@
 A proof goes through the engine as in the daemon (pipeline.py): from the witness's file, by way of pooled memory, to
 bytes that the finaliser has verified. Alone: from the beginning of its first phase to the end of its last, one at a
 time, after one that is not counted. In a stream: several in flight, the time of all over their number. Every proof is
-verified once more here, and must fail for another public input where there is one.
+verified once more here, and must fail for another public input where there is one. Where it is asked for, each proof
+alone is followed by one that the processor makes with one thread.
 
 groth16py, where it is installed, takes turns with ours on the same files; it verifies nothing, so its time is set
 against ours without verification.
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from cuzkd.backend import cpu
 from cuzkd.backend.protocol import Backend, LoadedKey
 from cuzkd.bench import pipeline, rival, subject, usage
 from cuzkd.bench.pipeline import Record, Setting
@@ -39,6 +41,7 @@ from cuzkd.groth16.setup import DEVELOPMENT
 
 READY_TARGET = 2
 MIN_ROUNDS = 2
+MIB = 1 << 20
 SIZES = (1 << 12, 1 << 16)
 
 
@@ -47,7 +50,8 @@ class Options:
     """What is proved: `fixtures`; `zkey`, bellman's `params` with their `r1cs`, or `circuit` of `state_dir`, with a
     `witness`; or synthetic `sizes` on `curve` (none for those of SIZES).
 
-    rounds: proofs alone. stream: proofs in flight together. compare: with groth16py, where that can be.
+    rounds: proofs alone. stream: proofs in flight together. compare: with groth16py, where that can be. one_thread:
+    after each proof alone one more, by one thread of the processor.
     """
 
     zkey: Path | None = None
@@ -62,6 +66,7 @@ class Options:
     rounds: int = 9
     stream: int = 6
     compare: bool = True
+    one_thread: bool = False
 
 
 # -- what is proved ------------------------------------------------------------------------------------------
@@ -198,7 +203,9 @@ def _name(key: Path) -> str:
 @dataclass
 class Measured:
     """each_s: proofs alone, verification included; verify_s: of that. first_s: the one before them. stream_s: from one
-    proof to the next. rival_s: groth16py's proofs, without a verification; none where it was not asked.
+    proof to the next. rival_s: groth16py's proofs, without a verification; none where it was not asked. single_s:
+    proofs by one thread, verification included; none where it was not asked for. first_bytes: of host memory, at most,
+    in the first proof; host_bytes, device_bytes: in the stream. The key is in all of them.
     """
 
     name: str
@@ -209,11 +216,13 @@ class Measured:
     made_s: dict[str, float]
     first_s: float
     stream_s: float
+    first_bytes: int
     host_bytes: int
     device_bytes: int
     each_s: list[float] = field(default_factory=list)
     verify_s: list[float] = field(default_factory=list)
     rival_s: list[float] = field(default_factory=list)
+    single_s: list[float] = field(default_factory=list)
     phases_s: list[dict[str, float]] = field(default_factory=list)
 
     @property
@@ -224,9 +233,16 @@ class Measured:
         ours = [each - verify for each, verify in zip(self.each_s, self.verify_s, strict=True)]
         return statistics.median(ours) / statistics.median(self.rival_s)
 
+    @property
+    def gain(self) -> float | None:
+        """Of all threads over one, medians."""
+        return statistics.median(self.single_s) / statistics.median(self.each_s) if self.single_s else None
+
 
 def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Report:
     """Every source. Raises what opening and proving raise, DeviceFault for a proof that does not verify."""
+    if options.one_thread and backend.name != cpu.CpuBackend.name:
+        raise InvalidInput(f"--one-thread: expected with the processor, not with {backend.name}")
     other = rival.installed() if options.compare else None
     found = []
     for source in sources(options):
@@ -236,18 +252,21 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
             )
             against = None
             if other is not None and source.files is not None and bed.key.vk.curve == rival.CURVE:
-                against = rival.Groth16py(other, source.files[0])
+                against = partial(rival.Groth16py, other, source.files[0])
             found.append(measure(bed, source.name, options, against))
     return _report(backend, options, found)
 
 
-def measure(bed: Provable, name: str, options: Options, against: rival.Groth16py | None) -> Measured:
-    """First what takes memory, then rounds in which ours and the other take turns."""
+def measure(
+    bed: Provable, name: str, options: Options, against: Callable[[], rival.Groth16py] | None
+) -> Measured:
+    """First what takes memory, then rounds in which ours and the other, whose key is loaded by then, take turns."""
     key, curve = bed.key, bed.key.vk.curve
     with pipeline.opened(bed, Setting(ready_target=READY_TARGET)) as prover:
+        with usage.watched(bed.backend) as alone:
+            first = prover.run(1)
         with usage.watched(bed.backend) as peaks:
             prover.prewarm(holders(bed.backend, READY_TARGET))
-            first = prover.run(1)
             stream = prover.run(options.stream)
         for record in first.records + stream.records:
             bed.require_valid(*record.decoded(curve), f"{name}, a proof told verified")
@@ -260,9 +279,11 @@ def measure(bed: Provable, name: str, options: Options, against: rival.Groth16py
             made_s=dict(bed.made_s),
             first_s=_extent(first.records[0]),
             stream_s=stream.wall_s / len(stream.records),
+            first_bytes=alone.host,
             host_bytes=peaks.host,
             device_bytes=peaks.device,
         )
+        other = against() if against is not None else None
         for number in range(options.rounds):
             (record,) = prover.run(1).records
             proof, publics = record.decoded(curve)
@@ -270,12 +291,27 @@ def measure(bed: Provable, name: str, options: Options, against: rival.Groth16py
             found.each_s.append(_extent(record))
             found.verify_s.append(record.seconds["verify"])
             found.phases_s.append(record.seconds)
-            if against is not None:
-                theirs, seconds = against.prove(bed.witness(number))
+            if options.one_thread:
+                with _one_thread():
+                    (record,) = prover.run(1).records
+                found.single_s.append(_extent(record))
+            if other is not None:
+                theirs, seconds = other.prove(bed.witness(number))
                 if not verifier.verify(key.vk, theirs, publics):
                     raise InvalidInput(f"{name}: groth16py's proof does not verify")
                 found.rival_s.append(seconds)
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The native pool of this process, for a block."""
+    width = cpu.threads()
+    cpu.set_threads(1)
+    try:
+        yield
+    finally:
+        cpu.set_threads(width)
 
 
 def _extent(record: Record) -> float:
@@ -294,8 +330,8 @@ def _report(backend: Backend, options: Options, found: list[Measured]) -> Report
     report.notes = [
         "From the first phase's beginning to the last one's end, verification included; phases that run beside each "
         f"other count in full. In a stream: {options.stream} offered at once, the time of all over their number. "
-        f"Verified here once more: {checked} of {checked}. Memory: at most in the first {options.stream + 1} proofs, "
-        "the key included; of the device, what all processes have."
+        f"Verified here once more: {checked} of {checked}. Memory: at most, the key included, in the first proof "
+        "and in the stream; of the device, what all processes have."
     ]
     if compared:
         report.notes.append("Ratio: ours without verification over groth16py's, which makes none.")
@@ -303,13 +339,17 @@ def _report(backend: Backend, options: Options, found: list[Measured]) -> Report
         report.notes.append(f"Keys: {DEVELOPMENT}.")
     report.numbers = {
         "options": vars(options),
-        "circuits": [asdict(m) | {"each": vars(Spread.of(m.each_s)), "ratio": m.ratio} for m in found],
+        "circuits": [
+            asdict(m) | {"each": vars(Spread.of(m.each_s)), "ratio": m.ratio, "gain": m.gain} for m in found
+        ],
     }
     return report
 
 
 def _proofs(found: list[Measured], options: Options, compared: bool) -> Table:
     head = ["circuit", "first, ms", "proof, ms", "quartiles", "of it verify", "in a stream, ms"]
+    if options.one_thread:
+        head += ["1 thread, ms", "gain"]
     if compared:
         head += ["groth16py, ms", "ratio"]
     rows = []
@@ -317,6 +357,8 @@ def _proofs(found: list[Measured], options: Options, compared: bool) -> Table:
         each = Spread.of(m.each_s)
         row = [m.name, f"{1e3 * m.first_s:.1f}", f"{1e3 * each.median:.1f}", each.quartiles()]
         row += [f"{1e3 * statistics.median(m.verify_s):.1f}", f"{1e3 * m.stream_s:.1f}"]
+        if m.single_s:
+            row += [f"{1e3 * statistics.median(m.single_s):.1f}", f"{m.gain:.2f}"]
         if m.rival_s:
             row += [f"{1e3 * statistics.median(m.rival_s):.1f}", f"{m.ratio:.2f}"]
         elif compared:
@@ -326,12 +368,22 @@ def _proofs(found: list[Measured], options: Options, compared: bool) -> Table:
 
 
 def _circuits(found: list[Measured]) -> Table:
-    head = ["circuit", "curve", "constraints", "domain", "open, load, s", "host, GiB", "device, GiB"]
+    head = [
+        "circuit",
+        "curve",
+        "constraints",
+        "domain",
+        "open, load, s",
+        "one proof, MiB",
+        "stream, MiB",
+        "device, GiB",
+    ]
     rows = []
     for m in found:
         row = [m.name, m.curve, f"{m.n_constraints:,}", f"2^{m.log_domain}"]
         row += [", ".join(f"{m.made_s[part]:.2f}" for part in ("open", "load") if part in m.made_s) or "-"]
-        row += [f"{m.host_bytes / GIB:.2f}", f"{m.device_bytes / GIB:.2f}" if m.device_bytes else "-"]
+        row += [f"{m.first_bytes / MIB:.0f}", f"{m.host_bytes / MIB:.0f}"]
+        row += [f"{m.device_bytes / GIB:.2f}" if m.device_bytes else "-"]
         rows.append(row)
     return Table("What was proved", head, rows)
 

@@ -10,6 +10,7 @@ import pytest
 from bench.fake_device import FakeDevice
 
 from cuzkd import cli
+from cuzkd.backend import cpu
 from cuzkd.backend.cpu import CpuBackend
 from cuzkd.bench import prove, rival
 from cuzkd.bench.prove import Options
@@ -41,8 +42,9 @@ def test_a_key_in_a_file(backend, folder):
     for each, phases in zip(found["each_s"], found["phases_s"], strict=True):
         assert {"witness", "synthesis", "msm_b_g2", "assembly", "verify"} < phases.keys()
         assert max(phases.values()) < each
-    assert found["first_s"] > 0 and found["stream_s"] > 0 and found["host_bytes"] > 1 << 20
-    assert found["rival_s"] == [] and found["ratio"] is None
+    assert found["first_s"] > 0 and found["stream_s"] > 0
+    assert found["first_bytes"] > 1 << 20 and found["host_bytes"] > 1 << 20
+    assert found["rival_s"] == found["single_s"] == [] and found["ratio"] is found["gain"] is None
     assert "Verified here once more: 5 of 5" in report.text() and "groth16py" not in report.text()
 
 
@@ -58,6 +60,28 @@ def test_a_folder_of_fixtures(tmp_path):
         == [row[0] for row in report.tables[1].rows]
         == ["deep", "other"]
     )
+
+
+def test_with_one_thread(monkeypatch):
+    """Taking turns with all; afterwards the pool is as wide as before."""
+    width, widths, result = cpu.threads(), [], cpu.CpuRun.result
+    cpu.set_threads(3)
+    try:
+        monkeypatch.setattr(cpu.CpuRun, "result", lambda run: widths.append(cpu.threads()) or result(run))
+        report = prove.run(CpuBackend(), of_files(NOPUB, one_thread=True), print)
+        assert cpu.threads() == 3
+    finally:
+        cpu.set_threads(width)
+    assert widths == [3, 3, 3, 3, 1, 3, 1]
+    (circuit,) = report.numbers["circuits"]
+    assert len(circuit["single_s"]) == 2
+    assert circuit["gain"] == pytest.approx(sum(circuit["single_s"]) / sum(circuit["each_s"]))
+    assert report.tables[0].head[-2:] == ["1 thread, ms", "gain"]
+
+
+def test_one_thread_of_a_device():
+    with pytest.raises(InvalidInput, match="--one-thread: expected with the processor, not with"):
+        prove.run(FakeDevice(), of_files(NOPUB, one_thread=True), print)
 
 
 def test_an_added_circuit(tmp_path):
