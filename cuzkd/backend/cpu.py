@@ -190,13 +190,16 @@ class CpuRun:
             return out
 
         timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction, cancel)
-        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z, cancel)
+        # One set of prepared scalars at a time: 100 bytes and more for each.
         quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a, cancel)
+        h_g1 = timed("msm_h", msm, "g1", key.h_g1, quotient)
+        del quotient
+        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z, cancel)
         sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
         with ThreadPoolExecutor(1) if self._parallel_g2 else nullcontext() as thread:
             beside = thread.submit(sum_b_g2, row="compute 2") if thread else None
             return MsmSums(
-                h_g1=timed("msm_h", msm, "g1", key.h_g1, quotient),
+                h_g1=h_g1,
                 l_g1=timed("msm_l", msm, "g1", key.l_g1, witness, key.n_public + 1),
                 a_g1=timed("msm_a", msm, "g1", key.a_g1, witness),
                 b_g1=timed("msm_b_g1", msm, "g1", key.b_g1, witness),
