@@ -89,7 +89,8 @@ HD uint64_t sbb(uint64_t a, uint64_t b, uint64_t& borrow) {
 #endif
 }
 
-// For inverse.cuh: words of BITS bits and a sign, and what holds sums of three products of two; how many it takes at once.
+// For inverse.cuh: words of BITS bits and a sign, and what holds sums of three products of two, a + b c; how many bits it
+// takes at once. On a GPU a product of signed words is one instruction, of which compilers make two where they know a sign.
 template <int BITS>
 struct SignedWord;
 template <>
@@ -97,6 +98,14 @@ struct SignedWord<30> {
     using Int = int32_t;
     using Word = uint32_t;
     using Wide = int64_t;
+    HD static Wide mac(Wide a, Int b, Int c) {
+#if defined(__CUDA_ARCH__)
+        asm("mad.wide.s32 %0, %1, %2, %0;" : "+l"(a) : "r"(b), "r"(c));
+        return a;
+#else
+        return a + static_cast<Wide>(b) * c;
+#endif
+    }
 };
 #if !defined(__CUDACC__)
 template <>
@@ -104,6 +113,7 @@ struct SignedWord<62> {
     using Int = int64_t;
     using Word = uint64_t;
     using Wide = __int128;
+    HD static Wide mac(Wide a, Int b, Int c) { return a + static_cast<Wide>(b) * c; }
 };
 #endif
 #if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__CUDACC__)

@@ -15,7 +15,12 @@ template <int B>
 struct Divsteps {
     using Int = typename SignedWord<B>::Int;
     using Word = typename SignedWord<B>::Word;
+    using Wide = typename SignedWord<B>::Wide;
     Int u, v, q, r;
+
+    // sum + u x + v y, sum + q x + r y
+    HD Wide upper(Wide sum, Int x, Int y) const { return SignedWord<B>::mac(SignedWord<B>::mac(sum, u, x), v, y); }
+    HD Wide lower(Wide sum, Int x, Int y) const { return SignedWord<B>::mac(SignedWord<B>::mac(sum, q, x), r, y); }
 
     // Of the lowest bits of f and g. A run of even g is one shift; then up to six steps add a multiple of f that makes so
     // many bits of g zero, as long as no step among them would exchange f and g.
@@ -46,7 +51,6 @@ template <class P, int B>
 struct SignedLimbs {
     using Int = typename SignedWord<B>::Int;
     using Word = typename SignedWord<B>::Word;
-    using Wide = typename SignedWord<B>::Wide;
     static constexpr int N = P::N, L = (P::BITS + 2 + B - 1) / B;
     static constexpr Int MASK = static_cast<Int>((Word(1) << B) - 1);
     Int v[L];
@@ -103,11 +107,11 @@ struct SignedLimbs {
 template <class P, int B>
 HD void apply_exactly(const Divsteps<B>& t, SignedLimbs<P, B>& f, SignedLimbs<P, B>& g) {
     using S = SignedLimbs<P, B>;
-    using Wide = typename S::Wide;
-    Wide a = Wide(t.u) * f.v[0] + Wide(t.v) * g.v[0], b = Wide(t.q) * f.v[0] + Wide(t.r) * g.v[0];
+    using Wide = typename Divsteps<B>::Wide;
+    Wide a = t.upper(0, f.v[0], g.v[0]), b = t.lower(0, f.v[0], g.v[0]);
     UNROLL for (int i = 1; i < S::L; ++i) {
-        a = (a >> B) + Wide(t.u) * f.v[i] + Wide(t.v) * g.v[i];
-        b = (b >> B) + Wide(t.q) * f.v[i] + Wide(t.r) * g.v[i];
+        a = t.upper(a >> B, f.v[i], g.v[i]);
+        b = t.lower(b >> B, f.v[i], g.v[i]);
         f.v[i - 1] = static_cast<typename S::Int>(a) & S::MASK;
         g.v[i - 1] = static_cast<typename S::Int>(b) & S::MASK;
     }
@@ -122,17 +126,17 @@ HD void apply_mod_p(const Divsteps<B>& t, SignedLimbs<P, B>& d, SignedLimbs<P, B
     using S = SignedLimbs<P, B>;
     using Int = typename S::Int;
     using Word = typename S::Word;
-    using Wide = typename S::Wide;
+    using Wide = typename Divsteps<B>::Wide;
     const S p = S::modulus();
     constexpr Word over_p = 0 - static_cast<Word>(P::inv);  // 1/p mod 2^B and beyond
     Int m = (t.u & d.sign()) + (t.v & e.sign()), n = (t.q & d.sign()) + (t.r & e.sign());
-    Wide a = Wide(t.u) * d.v[0] + Wide(t.v) * e.v[0], b = Wide(t.q) * d.v[0] + Wide(t.r) * e.v[0];
+    Wide a = t.upper(0, d.v[0], e.v[0]), b = t.lower(0, d.v[0], e.v[0]);
     m -= static_cast<Int>(over_p * static_cast<Word>(a) + static_cast<Word>(m)) & S::MASK;
     n -= static_cast<Int>(over_p * static_cast<Word>(b) + static_cast<Word>(n)) & S::MASK;
-    a += Wide(p.v[0]) * m, b += Wide(p.v[0]) * n;
+    a = SignedWord<B>::mac(a, p.v[0], m), b = SignedWord<B>::mac(b, p.v[0], n);
     UNROLL for (int i = 1; i < S::L; ++i) {
-        a = (a >> B) + Wide(t.u) * d.v[i] + Wide(t.v) * e.v[i] + Wide(p.v[i]) * m;
-        b = (b >> B) + Wide(t.q) * d.v[i] + Wide(t.r) * e.v[i] + Wide(p.v[i]) * n;
+        a = SignedWord<B>::mac(t.upper(a >> B, d.v[i], e.v[i]), p.v[i], m);
+        b = SignedWord<B>::mac(t.lower(b >> B, d.v[i], e.v[i]), p.v[i], n);
         d.v[i - 1] = static_cast<Int>(a) & S::MASK;
         e.v[i - 1] = static_cast<Int>(b) & S::MASK;
     }
