@@ -4,12 +4,14 @@
 // each block then is one task that goes on alone, depth first, so that it ends inside a cache.
 // A quotient joins the end of one transform with the start of the next: a block of coefficients is finished, moved to the
 // coset and taken up again by the same task.
+// Where eight elements go in step (transform_lanes.hpp), all but tiny transforms go that way.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "cpu/domain.hpp"
 #include "cpu/pool.hpp"
+#include "cpu/transform_lanes.hpp"
 #include "ntt.cuh"
 
 template <class Fr>
@@ -150,10 +152,14 @@ void numerator_on_odd_coset(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr, Keep k
 //            bit-reversed order, and a is free by then: each coefficient goes to its place as it becomes CANONICAL
 template <class Fr>
 void circom_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+    if constexpr (VEC8_IS_FAST)
+        if (by_lanes<Fr>(log_n)) return circom_quotient_by_lanes(a, b, c, log_n, nqr);
     numerator_on_odd_coset(a, b, c, log_n, nqr, [&](size_t i, const Fr& value) { a[i] = value.to_canonical(); });
 }
 template <class Fr>
 void bellman_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
+    if constexpr (VEC8_IS_FAST)
+        if (by_lanes<Fr>(log_n)) return bellman_quotient_by_lanes(a, b, c, log_n, nqr);
     numerator_on_odd_coset(a, b, c, log_n, nqr, [&](size_t i, const Fr& value) { c[i] = value; });
     auto coset = OddCoset<Fr>::get(nqr, log_n, Way::back);
     Transform<Fr>(*coset->domain).down_then({c}, false, [&](Fr* x, size_t begin, size_t end) {
@@ -162,10 +168,30 @@ void bellman_quotient(Fr* a, Fr* b, Fr* c, int log_n, uint64_t nqr) {
     });
 }
 
+// x[i] <- x[i] first ratio^i
+template <class Fr>
+void scale(Fr* x, size_t n, const Fr& first, const Fr& ratio) {
+    if (ratio == Fr::one() && first == Fr::one()) return;
+    parallel_ranges(n, 1024, [&](size_t begin, size_t end) {
+        const uint64_t e = begin;
+        Fr factor = first * ratio.pow(&e, 1);
+        for (size_t i = begin; i < end; ++i, factor = factor * ratio) x[i] = x[i] * factor;
+    });
+}
+
 // In place, natural order in and out. forward: coefficients -> values on shift * <w>; inverse: the way back.
 template <class Fr>
-void plain_transform(Fr* x, int log_n, uint64_t nqr, bool inverse, Fr shift) {
-    size_t n = size_t(1) << log_n;
+void plain_transform(Fr* x, int log_n, uint64_t nqr, bool inverse, const Fr& shift) {
+    const size_t n = size_t(1) << log_n;
+    const Fr over_n = small<Fr>(n).inv();
+    if (!inverse) scale(x, n, Fr::one(), shift);
+    if constexpr (VEC8_IS_FAST) {
+        if (by_lanes<Fr>(log_n)) {
+            plain_transform_by_lanes(x, log_n, nqr, inverse, inverse ? over_n : Fr::one());
+            if (inverse) scale(x, n, Fr::one(), shift.inv());
+            return;
+        }
+    }
     auto domain = Domain<Fr>::get(nqr, log_n);
     auto reorder = [&] {
         for (size_t i = 0; i < n; ++i) {
@@ -173,15 +199,11 @@ void plain_transform(Fr* x, int log_n, uint64_t nqr, bool inverse, Fr shift) {
             if (i < j) std::swap(x[i], x[j]);
         }
     };
-    auto scale = [&](Fr factor, const Fr& ratio) {
-        for (size_t i = 0; i < n; ++i, factor = factor * ratio) x[i] = x[i] * factor;
-    };
     if (inverse) {
         Transform<Fr>(*domain).down_then({x}, false, [](Fr*, size_t, size_t) {});
         reorder();
-        scale(small<Fr>(n).inv(), shift.inv());
+        scale(x, n, over_n, shift.inv());
     } else {
-        scale(Fr::one(), shift);
         reorder();
         Transform<Fr>(*domain).up(x);
     }

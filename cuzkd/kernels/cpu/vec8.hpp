@@ -15,10 +15,19 @@
 #if defined(CUZKD_IFMA)
 #include <immintrin.h>
 #define INLINED __attribute__((always_inline))
+constexpr bool VEC8_IS_FAST = true;  // whoever has a scalar way too takes this one
 #else
 #define INLINED
+constexpr bool VEC8_IS_FAST = false;
 #endif
 #define VEC inline INLINED
+
+// Whether this build works on vectors, real or emulated.
+#if defined(CUZKD_IFMA) || defined(CUZKD_EMULATE_VEC8)
+constexpr bool HAS_LANES = true;
+#else
+constexpr bool HAS_LANES = false;
+#endif
 
 constexpr uint64_t LOW52 = (uint64_t(1) << 52) - 1;
 
@@ -62,6 +71,8 @@ VEC V8 mad_lo(V8 acc, V8 a, V8 b) { return {_mm512_madd52lo_epu64(acc.v, a.v, b.
 VEC V8 mad_hi(V8 acc, V8 a, V8 b) { return {_mm512_madd52hi_epu64(acc.v, a.v, b.v)}; }
 // Lane by lane: a where the mask is set, else b.
 VEC V8 select(Mask8 mask, V8 a, V8 b) { return {_mm512_mask_blend_epi64(mask, b.v, a.v)}; }
+// a - b where the mask is set, else b.
+VEC V8 minus_where(Mask8 mask, V8 a, V8 b) { return {_mm512_mask_sub_epi64(b.v, mask, a.v, b.v)}; }
 // Lane k: table's lane index[k], 0 .. 7.
 VEC V8 look_up(V8 index, V8 table) { return {_mm512_permutexvar_epi64(index.v, table.v)}; }
 
@@ -145,6 +156,7 @@ inline V8 mad_hi(V8 acc, V8 a, V8 b) {
 inline V8 select(Mask8 mask, V8 a, V8 b) {
     return V8::make([&](int k) { return mask >> k & 1 ? a.v[k] : b.v[k]; });
 }
+inline V8 minus_where(Mask8 mask, V8 a, V8 b) { return select(mask, a - b, b); }
 inline V8 look_up(V8 index, V8 table) {
     return V8::make([&](int k) { return table.v[index.v[k] & 7]; });
 }

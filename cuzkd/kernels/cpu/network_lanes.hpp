@@ -1,0 +1,119 @@
+// network_lanes.hpp - the networks of ntt.cuh on vectors of eight lanes, in a cache.
+//
+// Every lane is a transform of its own, so every twiddle is one number for all lanes, and a table serves all layers of
+// all blocks. Layers are taken in pairs, depth first, until a block fits into the first cache.
+// Bounds, in multiples of p, R/p being above 35 (lanes.hpp): a down network takes values below 2 p, its first two layers
+// leave them below 8 p, two more layers add 4 p, so 14 layers stay below 34 p. An up network takes values below 2 p and
+// keeps them below 4 p; its last two layers end below 16 p.
+#pragma once
+#include "cpu/factor.hpp"
+
+template <class P>
+class LaneNetwork {
+public:
+    using Vector = Loose<P>;
+
+    // Tables in bit-reversed order, as in ntt.cuh: of 1/w for down, of w for up; at least half as long as what is walked.
+    LaneNetwork(const Factor<P>* down, const Factor<P>* up) : down_(down), up_(up) {}
+
+    // Down, then middle(x + i, i, size) on every piece, then up, on 2^k >= 8 vectors at x; down or up may be left out.
+    template <bool DOWN, bool UP, class Middle>
+    void walk(Vector* x, size_t size, Middle middle) const {
+        if (DOWN) down_first(x, size / 4);
+        for (size_t i = 0; i < 4; ++i) block<DOWN, UP>(x + i * (size / 4), size / 4, i, middle);
+        if (UP) up_last(x, size / 4);
+    }
+
+private:
+    static constexpr size_t LEAF = 64;  // vectors, 20 KiB, that are walked layer by layer instead of depth first
+
+    template <bool DOWN, bool UP, class Middle>
+    void block(Vector* x, size_t size, size_t k, Middle& middle) const {
+        if (size > LEAF) {
+            if (DOWN) down4(x, size / 4, k);
+            for (size_t i = 0; i < 4; ++i) block<DOWN, UP>(x + i * (size / 4), size / 4, 4 * k + i, middle);
+            if (UP) up4(x, size / 4, k);
+            return;
+        }
+        if (DOWN) {
+            size_t s = size, first = k;
+            for (; s >= 4; s /= 4, first *= 4)
+                for (size_t i = 0; i < size / s; ++i) down4(x + i * s, s / 4, first + i);
+            if (s == 2)
+                for (size_t i = 0; i < size / 2; ++i) down2(x[2 * i], x[2 * i + 1], Spread<P>(down_[first + i]));
+        }
+        middle(x, k * size, size);
+        if (UP) {
+            size_t s = size;
+            while (s >= 4) s /= 4;
+            if (s == 2)
+                for (size_t i = 0; i < size / 2; ++i) up2(x[2 * i], x[2 * i + 1], Spread<P>(up_[k * (size / 2) + i]));
+            for (s *= 4; s <= size; s *= 4)
+                for (size_t i = 0; i < size / s; ++i) up4(x + i * s, s / 4, k * (size / s) + i);
+        }
+    }
+
+    // x below a p, y below R: both below (a + 2) p.
+    static VEC void down2(Vector& x, Vector& y, const Spread<P>& t) {
+        Vector ty = modulo_r::times(y, t), x2 = modulo_r::plus_multiple<2>(x);
+        x = x + ty;
+        y = x2 - ty;
+    }
+    void down4(Vector* x, size_t q, size_t k) const {
+        const Spread<P> t(down_[k]), u0(down_[2 * k]), u1(down_[2 * k + 1]);
+        for (size_t j = 0; j < q; ++j) {
+            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
+            down2(x0, x2, t);
+            down2(x1, x3, t);
+            down2(x0, x1, u0);
+            down2(x2, x3, u1);
+            x[j] = x0, x[j + q] = x1, x[j + 2 * q] = x2, x[j + 3 * q] = x3;
+        }
+    }
+    // Of the whole: t = u0 = 1.
+    void down_first(Vector* x, size_t q) const {
+        const Spread<P> u1(down_[1]);
+        for (size_t j = 0; j < q; ++j) {
+            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
+            Vector a = modulo_r::plus_multiple<2>(x0 - x2), s = x0 + x2, d = x1 + x3;
+            Vector b = modulo_r::times(modulo_r::plus_multiple<2>(x1 - x3), u1);
+            x[j] = s + d;
+            x[j + q] = modulo_r::plus_multiple<4>(s - d);
+            x[j + 2 * q] = a + b;
+            x[j + 3 * q] = modulo_r::plus_multiple<2>(a - b);
+        }
+    }
+
+    // Both below 4 p: x below 8 p, y below 2 p.
+    static VEC void up2(Vector& x, Vector& y, const Spread<P>& t) {
+        Vector d = modulo_r::plus_multiple<4>(x - y);
+        x = x + y;
+        y = modulo_r::times(d, t);
+    }
+    void up4(Vector* x, size_t q, size_t k) const {
+        const Spread<P> t(up_[k]), u0(up_[2 * k]), u1(up_[2 * k + 1]);
+        for (size_t j = 0; j < q; ++j) {
+            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
+            up2(x0, x1, u0);
+            up2(x2, x3, u1);
+            x[j] = modulo_r::reduced(x0 + x2);
+            x[j + q] = x1 + x3;
+            x[j + 2 * q] = modulo_r::times(modulo_r::plus_multiple<8>(x0 - x2), t);
+            x[j + 3 * q] = modulo_r::times(modulo_r::plus_multiple<2>(x1 - x3), t);
+        }
+    }
+    void up_last(Vector* x, size_t q) const {
+        const Spread<P> u1(up_[1]);
+        for (size_t j = 0; j < q; ++j) {
+            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
+            Vector s = x0 + x1, d = modulo_r::plus_multiple<4>(x0 - x1), e = x2 + x3;
+            Vector f = modulo_r::times(modulo_r::plus_multiple<4>(x2 - x3), u1);
+            x[j] = s + e;
+            x[j + q] = d + f;
+            x[j + 2 * q] = modulo_r::plus_multiple<8>(s - e);
+            x[j + 3 * q] = modulo_r::plus_multiple<2>(d - f);
+        }
+    }
+
+    const Factor<P>*down_, *up_;
+};
