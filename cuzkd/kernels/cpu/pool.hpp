@@ -3,14 +3,17 @@
 // Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
 // Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
 // brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
-// Width counts the caller: width n keeps n - 1 workers. Nothing spins. A job is work for the caller's cancel flag (cancel.hpp):
-// once that is set, tasks that have not begun are left out. The pool is never destroyed: at exit the
-// operating system ends the workers, and no task can be running then.
+// Width counts the caller: width n keeps n - 1 workers. A small proof is some forty jobs of a fraction of a millisecond,
+// and waking a thread takes 40 microseconds and more: so before it sleeps, whoever waits looks again for LINGER, and lets
+// other threads have the processor meanwhile. A job is work for the caller's cancel flag (cancel.hpp): once that is set,
+// tasks that have not begun are left out. The pool is never destroyed: at exit the operating system ends the workers, and
+// no task can be running then.
 #pragma once
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -69,10 +72,12 @@ public:
             {
                 std::lock_guard<std::mutex> lock(mutex_);
                 jobs_.push_back(job);
+                n_jobs_.store(jobs_.size());
             }
             wake_.notify_all();
         }
         job->help();
+        linger([&] { return job->done.load() == n; });
         std::unique_lock<std::mutex> lock(mutex_);
         forget(job);
         job->ended.wait(lock, [&] { return job->done.load() == n; });
@@ -114,6 +119,15 @@ private:
     void forget(const std::shared_ptr<Job>& job) {
         auto it = std::find(jobs_.begin(), jobs_.end(), job);
         if (it != jobs_.end()) jobs_.erase(it);
+        n_jobs_.store(jobs_.size());
+    }
+
+    // Looks for `done` for a while.
+    template <class Done>
+    static void linger(Done done) {
+        constexpr std::chrono::microseconds LINGER(20);
+        auto until = std::chrono::steady_clock::now() + LINGER;
+        while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     }
 
     void work(int rank) {
@@ -127,12 +141,16 @@ private:
             lock.lock();
             forget(job);
             if (last) job->ended.notify_all();
+            lock.unlock();
+            linger([&] { return n_jobs_.load() != 0; });
+            lock.lock();
         }
     }
 
     std::mutex resize_, mutex_;  // lock order: resize_, mutex_, Job::error_mutex
     std::condition_variable wake_;
     std::deque<std::shared_ptr<Job>> jobs_;
+    std::atomic<size_t> n_jobs_{0};  // in jobs_, for those that look without the lock
     std::vector<std::thread> workers_;
     std::atomic<int> width_{1};
 };
