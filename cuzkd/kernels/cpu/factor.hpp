@@ -116,36 +116,62 @@ struct Carried {
     }
 };
 
-// x of any size below R -> [0, 2 p); more exactly below (1 + x/R + 2^-40) p.
-template <class P>
-VEC Loose<P> times(const Loose<P>& loose, const Spread<P>& f) {
+// x[m] <- x[m] f[m] for x of any size below R -> [0, 2 p); more exactly below (1 + x/R + 2^-40) p. Two products in step
+// take 6 % less than one after the other (Sapphire Rapids): one fills the other's waits.
+template <int M, class P>
+VEC void multiply(Loose<P>* const (&x)[M], const Spread<P>* const (&f)[M]) {
     constexpr int L = Loose<P>::L;
-    const Carried<P> x(loose);
+    V8 c[M][L], q[M][L + 1], r[M][L];
+    each<M>([&](auto m) INLINED {
+        const Carried<P> carried(*x[m]);
+        each<L>([&](auto i) INLINED { c[m][i] = carried.l[i], r[m][i] = V8::zero(); });
+        each<L + 1>([&](auto i) INLINED { q[m][i] = V8::zero(); });
+    });
     // Columns L - 1 .. 2 L - 1 of x quotient; what the others would have carried is below 2^-48.
-    V8 q[L + 1];
-    each<L + 1>([&](auto c) INLINED { q[c] = V8::zero(); });
     each<L>([&](auto i) INLINED {
         each<L>([&](auto j) INLINED {
-            if constexpr (i + j >= L - 1) q[i + j - L + 1] = mad_lo(q[i + j - L + 1], x.l[i], f.quotient[j]);
-            if constexpr (i + j >= L - 2) q[i + j - L + 2] = mad_hi(q[i + j - L + 2], x.l[i], f.quotient[j]);
+            constexpr int k = i + j - L + 1;
+            each<M>([&](auto m) INLINED {
+                if constexpr (k >= 0) q[m][k] = mad_lo(q[m][k], c[m][i], f[m]->quotient[j]);
+                if constexpr (k >= -1) q[m][k + 1] = mad_hi(q[m][k + 1], c[m][i], f[m]->quotient[j]);
+            });
         });
     });
-    each<L>([&](auto c) INLINED { q[c + 1] = q[c + 1] + q[c].template shr<52>(); });
-    Loose<P> r;
-    each<L>([&](auto c) INLINED { r.l[c] = V8::zero(); });
+    each<L>([&](auto k) INLINED {
+        each<M>([&](auto m) INLINED { q[m][k + 1] = q[m][k + 1] + q[m][k].template shr<52>(); });
+    });
+    // The low half of x w, then of - q p, which is q (R - p) modulo R.
     each<L>([&](auto i) INLINED {
         each<L - i>([&](auto j) INLINED {
-            r.l[i + j] = mad_lo(r.l[i + j], x.l[i], f.w[j]);
-            if constexpr (i + j + 1 < L) r.l[i + j + 1] = mad_hi(r.l[i + j + 1], x.l[i], f.w[j]);
+            each<M>([&](auto m) INLINED {
+                r[m][i + j] = mad_lo(r[m][i + j], c[m][i], f[m]->w[j]);
+                if constexpr (i + j + 1 < L) r[m][i + j + 1] = mad_hi(r[m][i + j + 1], c[m][i], f[m]->w[j]);
+            });
         });
     });
     each<L>([&](auto i) INLINED {
         each<L - i>([&](auto j) INLINED {
-            r.l[i + j] = mad_lo(r.l[i + j], q[i + 1], V8::all(Numbers<P>::MINUS_P.at[j]));
-            if constexpr (i + j + 1 < L) r.l[i + j + 1] = mad_hi(r.l[i + j + 1], q[i + 1], V8::all(Numbers<P>::MINUS_P.at[j]));
+            const V8 minus_p = V8::all(Numbers<P>::MINUS_P.at[j]);
+            each<M>([&](auto m) INLINED {
+                r[m][i + j] = mad_lo(r[m][i + j], q[m][i + 1], minus_p);
+                if constexpr (i + j + 1 < L) r[m][i + j + 1] = mad_hi(r[m][i + j + 1], q[m][i + 1], minus_p);
+            });
         });
     });
-    return r;
+    each<M>([&](auto m) INLINED {
+        each<L>([&](auto i) INLINED { x[m]->l[i] = r[m][i]; });
+    });
+}
+
+template <class P>
+VEC Loose<P> times(Loose<P> x, const Spread<P>& f) {
+    multiply<1, P>({&x}, {&f});
+    return x;
+}
+// x <- x f, y <- y g
+template <class P>
+VEC void multiply_both(Loose<P>& x, const Spread<P>& f, Loose<P>& y, const Spread<P>& g) {
+    multiply<2, P>({&x, &y}, {&f, &g});
 }
 
 template <int K, class P>

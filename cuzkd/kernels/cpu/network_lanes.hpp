@@ -55,18 +55,24 @@ private:
 
     // x below a p, y below R: both below (a + 2) p.
     static VEC void down2(Vector& x, Vector& y, const Spread<P>& t) {
-        Vector ty = modulo_r::times(y, t), x2 = modulo_r::plus_multiple<2>(x);
-        x = x + ty;
-        y = x2 - ty;
+        y = modulo_r::times(y, t);
+        sum_and_difference(x, y);
+    }
+    static VEC void sum_and_difference(Vector& x, Vector& y) {
+        const Vector x2 = modulo_r::plus_multiple<2>(x);
+        x = x + y;
+        y = x2 - y;
     }
     void down4(Vector* x, size_t q, size_t k) const {
         const Spread<P> t(down_[k]), u0(down_[2 * k]), u1(down_[2 * k + 1]);
         for (size_t j = 0; j < q; ++j) {
             Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
-            down2(x0, x2, t);
-            down2(x1, x3, t);
-            down2(x0, x1, u0);
-            down2(x2, x3, u1);
+            modulo_r::multiply_both(x2, t, x3, t);
+            sum_and_difference(x0, x2);
+            sum_and_difference(x1, x3);
+            modulo_r::multiply_both(x1, u0, x3, u1);
+            sum_and_difference(x0, x1);
+            sum_and_difference(x2, x3);
             x[j] = x0, x[j + q] = x1, x[j + 2 * q] = x2, x[j + 3 * q] = x3;
         }
     }
@@ -93,13 +99,15 @@ private:
     void up4(Vector* x, size_t q, size_t k) const {
         const Spread<P> t(up_[k]), u0(up_[2 * k]), u1(up_[2 * k + 1]);
         for (size_t j = 0; j < q; ++j) {
-            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
-            up2(x0, x1, u0);
-            up2(x2, x3, u1);
-            x[j] = modulo_r::reduced(x0 + x2);
-            x[j + q] = x1 + x3;
-            x[j + 2 * q] = modulo_r::times(modulo_r::plus_multiple<8>(x0 - x2), t);
-            x[j + 3 * q] = modulo_r::times(modulo_r::plus_multiple<2>(x1 - x3), t);
+            const Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q], s = x0 + x1, e = x2 + x3;
+            Vector d = modulo_r::plus_multiple<4>(x0 - x1), f = modulo_r::plus_multiple<4>(x2 - x3);
+            modulo_r::multiply_both(d, u0, f, u1);
+            x[j] = modulo_r::reduced(s + e);
+            x[j + q] = d + f;
+            Vector y2 = modulo_r::plus_multiple<8>(s - e), y3 = modulo_r::plus_multiple<2>(d - f);
+            modulo_r::multiply_both(y2, t, y3, t);
+            x[j + 2 * q] = y2;
+            x[j + 3 * q] = y3;
         }
     }
     void up_last(Vector* x, size_t q) const {

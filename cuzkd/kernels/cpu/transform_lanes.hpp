@@ -174,7 +174,10 @@ public:
     void twist_by_column(const Fr* ratio, Scratch& s) const { powers(ratio, s.twist.get(), d_.log_columns, false); }
 
     void take_columns(const Fr* from, size_t p, Vector* x) const {
-        for (size_t s = 0; s < d_.rows; ++s) x[s] = Lanes<P>::gather_from(from + s * d_.columns + p);
+        for (size_t s = 0; s < d_.rows; ++s, from += d_.columns) {
+            expect<0>(from + AHEAD * d_.columns + p);
+            x[s] = Lanes<P>::gather_from(from + p);
+        }
     }
     void take_rows(const Fr* from, size_t q, Vector* x) const {
         const uint64_t* row[8];
@@ -182,10 +185,22 @@ public:
         for (size_t p = 0; p < d_.columns; ++p, advance(row)) x[p] = Lanes<P>::gather_from(row);
     }
 
+    // mod p, for others to read.
+    void put_columns(const Vector* x, Fr* to, size_t p) const {
+        for (size_t s = 0; s < d_.rows; ++s, to += d_.columns) {
+            expect<1>(to + AHEAD * d_.columns + p);
+            modulo_r::canonical(x[s]).scatter_to(to + p);
+        }
+    }
+
     // The first half of a down network on columns at x, with the twist, into `to`; `network`: by the root or its inverse.
     void down_columns(const LaneNetwork<P>& network, const Scratch& s, Vector* x, Fr* to, size_t p) const {
         network.template walk<true, false>(x, d_.rows, [&](Vector* y, size_t at, size_t size) {
-            for (size_t i = 0; i < size; ++i) put(y[i], s.twist[at + i], to + (at + i) * d_.columns + p);
+            for (size_t i = 0; i < size; ++i) {
+                Fr* row = to + (at + i) * d_.columns + p;
+                expect<1>(row + size * d_.columns);  // of the next piece
+                (modulo_r::settled(y[i]) * s.twist[at + i]).carried().scatter_to(row);
+            }
         });
     }
     // The second half, on rows at x: finish(value, place in the row) goes to its natural place.
@@ -228,8 +243,13 @@ private:
     static void advance(Word* row[8]) {
         for (int l = 0; l < 8; ++l) row[l] += P::N;
     }
-    static VEC void put(const Vector& x, const Lanes<P>& twist, Fr* to) {
-        (modulo_r::settled(x) * twist).carried().scatter_to(to);
+    // Eight elements of a column's row are asked for before they are wanted: each row lies in another page, and no
+    // processor guesses that. 10 % of a quotient of 2^20. Beyond the end of an array nothing happens.
+    static constexpr size_t AHEAD = 12;  // rows
+    template <int WRITE>
+    static VEC void expect(const Fr* x) {
+        for (size_t line = 0; line < 8 * sizeof(Fr); line += 64)
+            __builtin_prefetch(reinterpret_cast<const char*>(x) + line, WRITE);
     }
 
     static void powers(const Fr* ratio, Lanes<P>* t, int bits, bool reversed) {
@@ -294,10 +314,7 @@ template <class P>
 void circom_quotient_by_lanes(Field<P>* a, Field<P>* b, Field<P>* c, int log_n, uint64_t nqr) {
     auto coset = LaneCoset<P>::get(nqr, log_n);
     LaneTransform<P> t(*coset->domain);
-    numerator_by_lanes<P>(t, *coset, a, b, c, [&](Loose<P>* x, size_t p, LaneScratch<P>&) {
-        for (size_t i = 0; i < coset->domain->rows; ++i)
-            modulo_r::canonical(x[i]).scatter_to(a + i * coset->domain->columns + p);
-    });
+    numerator_by_lanes<P>(t, *coset, a, b, c, [&](Loose<P>* x, size_t p, LaneScratch<P>&) { t.put_columns(x, a, p); });
 }
 
 template <class P>
