@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cpu/cancel.hpp"
+#include "cpu/scalars.hpp"
 #include "curve.cuh"
 
 // A list of points to be summed into lists' slot `out`.
@@ -23,9 +24,10 @@ public:
     // About the number of points that keeps buffer and prefixes inside a second-level cache of 512 KiB.
     static constexpr size_t CAPACITY = (size_t(192) << 10) / sizeof(Affine<F>);
 
-    // This thread's adder, empty: making one costs more than a small sum.
-    static BatchAdder& local() {
+    // This thread's adder, empty: making one costs more than a small sum. points: what entries mean.
+    static BatchAdder& local(const Affine<F>* points = nullptr) {
         static thread_local BatchAdder adder;
+        adder.entry_points_ = points;
         adder.lists_.clear();
         adder.points_.clear();
         return adder;
@@ -46,6 +48,20 @@ public:
         }
         points_.push_back(p);
         ++lists_.back().length;
+    }
+
+    // A list of n entries, as of LaneAdder (batch_lanes.hpp): the points that they mean.
+    void add(uint32_t out, const Entry* entries, size_t n, Affine<F>* sums) {
+        constexpr size_t AHEAD = 8;
+        open(out);
+        for (size_t i = 0; i < n; ++i) {
+            if (i + AHEAD < n) {
+                const char* next = reinterpret_cast<const char*>(entry_points_ + (entries[i + AHEAD] >> 1));
+                __builtin_prefetch(next);
+                __builtin_prefetch(next + sizeof(Affine<F>) - 1);
+            }
+            push(entry_points_[entries[i] >> 1].neg_if(entries[i] & 1), sums);
+        }
     }
 
     // Sums every list into sums[list.out] (infinity for an empty list) and forgets them.
@@ -137,6 +153,7 @@ private:
         prefix_.resize(CAPACITY / 2 + 2);
     }
 
+    const Affine<F>* entry_points_ = nullptr;
     std::vector<Affine<F>> points_;
     std::vector<List> lists_;
     std::vector<F> prefix_;

@@ -58,6 +58,8 @@ struct Limbs52 {
 };
 
 template <class P>
+struct Loose;
+template <class P>
 struct Lanes;
 
 // The lanes of an element type: LanesOf<Field<P>> is Lanes<P>; lanes2.hpp adds the quadratic extension.
@@ -66,9 +68,12 @@ struct LanesOfType;
 template <class P>
 struct LanesOfType<Field<P>> {
     using Type = Lanes<P>;
+    using LooseType = Loose<P>;
 };
 template <class F>
 using LanesOf = typename LanesOfType<F>::Type;
+template <class F>
+using LooseOf = typename LanesOfType<F>::LooseType;
 
 template <class P>
 struct Loose {
@@ -85,6 +90,21 @@ struct Loose {
         Loose r;
         each<L>([&](auto i) INLINED { r.l[i] = l[i] - b.l[i]; });
         return r;
+    }
+    // p less the value in the lanes of the mask.
+    VEC Loose neg_if(Mask8 mask) const {
+        Loose r;
+        each<L>([&](auto i) INLINED { r.l[i] = minus_where(mask, V8::all(K::MULTIPLE.at[i][1]), l[i]); });
+        return r;
+    }
+    // As limbs, in 8 L words.
+    static VEC Loose load(const uint64_t* from) {
+        Loose r;
+        each<L>([&](auto i) INLINED { r.l[i] = V8::load(from + 8 * i); });
+        return r;
+    }
+    VEC void store(uint64_t* to) const {
+        each<L>([&](auto i) INLINED { l[i].store(to + 8 * i); });
     }
     // k p, 0 <= k < 8.
     static VEC Loose multiple(int k) {
@@ -148,14 +168,11 @@ struct Lanes : Loose<P> {
         for (int k = 0; k < 8; ++k) rows[k] = first[k].v;
         scatter_to(rows);
     }
-    // As limbs, in WORDS words.
+    // What store() wrote.
     static VEC Lanes load(const uint64_t* from) {
         Lanes r;
-        each<L>([&](auto i) INLINED { r.l[i] = V8::load(from + 8 * i); });
+        static_cast<Loose<P>&>(r) = Loose<P>::load(from);
         return r;
-    }
-    VEC void store(uint64_t* to) const {
-        each<L>([&](auto i) INLINED { l[i].store(to + 8 * i); });
     }
 
     // One element in all lanes.

@@ -16,6 +16,14 @@ struct Loose2 {
 
     VEC Loose2 operator+(const Loose2& b) const { return {c0 + b.c0, c1 + b.c1}; }
     VEC Loose2 operator-(const Loose2& b) const { return {c0 - b.c0, c1 - b.c1}; }
+    VEC Loose2 neg_if(Mask8 mask) const { return {c0.neg_if(mask), c1.neg_if(mask)}; }
+    static VEC Loose2 load(const uint64_t* from) {
+        return {Loose<P>::load(from), Loose<P>::load(from + Lanes<P>::WORDS)};
+    }
+    VEC void store(uint64_t* to) const {
+        c0.store(to);
+        c1.store(to + Lanes<P>::WORDS);
+    }
     // k p in both coordinates.
     static VEC Loose2 multiple(int k) { return {Loose<P>::multiple(k), Loose<P>::multiple(k)}; }
     VEC Lanes2<P> carried() const { return {c0.carried(), c1.carried()}; }
@@ -32,6 +40,7 @@ struct Lanes2 {
     VEC operator Loose2<P>() const { return {c0, c1}; }
     VEC Loose2<P> operator+(const Loose2<P>& b) const { return Loose2<P>(*this) + b; }
     VEC Loose2<P> operator-(const Loose2<P>& b) const { return Loose2<P>(*this) - b; }
+    VEC Loose2<P> neg_if(Mask8 mask) const { return Loose2<P>(*this).neg_if(mask); }
     static VEC Loose2<P> multiple(int k) { return Loose2<P>::multiple(k); }
 
     static VEC Lanes2 zero() { return {Lanes<P>::zero(), Lanes<P>::zero()}; }
@@ -46,10 +55,7 @@ struct Lanes2 {
     static VEC Lanes2 load(const uint64_t* from) {
         return {Lanes<P>::load(from), Lanes<P>::load(from + Lanes<P>::WORDS)};
     }
-    VEC void store(uint64_t* to) const {
-        c0.store(to);
-        c1.store(to + Lanes<P>::WORDS);
-    }
+    VEC void store(uint64_t* to) const { Loose2<P>(*this).store(to); }
     template <int B>
     VEC Lanes2 shl() const { return {c0.template shl<B>(), c1.template shl<B>()}; }
     VEC Lanes2 canonical() const { return {c0.canonical(), c1.canonical()}; }
@@ -65,6 +71,7 @@ struct Lanes2 {
 template <class P>
 struct LanesOfType<Quadratic<Field<P>>> {
     using Type = Lanes2<P>;
+    using LooseType = Loose2<P>;
 };
 
 // (a0 b0 - a1 b1) + ((a0 + a1)(b0 + b1) - a0 b0 - a1 b1) u; the first is kept above 0 by p.

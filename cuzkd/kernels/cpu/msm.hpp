@@ -6,18 +6,22 @@
 //               sums its buckets' points.
 //   3. fold:    sum of (b + 1) B_b per window. With b = 2^h row + column the sum is
 //               2^h sum row Row_row + sum (column + 1) Column_column, where Row, Column are plain sums of buckets: again
-//               many short lists for the pair tree, 12M per bucket in place of 24M for a running sum. Only the last
-//               2 sqrt(buckets) points need running sums.
-//   4. combine: windows from the top, c doublings between.
+//               many short lists for the adder, 2 additions per bucket. The few lines that remain are summed once for every
+//               bit of their weights: no running sum, whose additions would wait for each other.
+//   4. combine: all bits of all windows from the top, a doubling between.
 // Up to Scalars::FEW others take Straus's way instead, without buckets (assembly of a proof, tiny circuits).
-// Order of additions does not matter: the result is one affine point, the same for any number of threads.
+// The adder is batch_lanes.hpp's where there are vectors, else batch.hpp's. Order of additions does not matter: the result
+// is one affine point, the same for any number of threads.
 // Pippenger: https://cr.yp.to/papers/pippenger.pdf; signed digits and the fold: see msm.cuh.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/batch.hpp"
+#include "cpu/batch_lanes.hpp"
 #include "cpu/pool.hpp"
+#include "cpu/present.hpp"
 #include "cpu/scalars.hpp"
 #include "cpu/vectors.hpp"
 #include "curve.cuh"
@@ -26,10 +30,12 @@ template <class F>
 class Msm {
     using Point = Affine<F>;
     using Sum = Xyzz<F>;
+    using Adder = std::conditional_t<HAS_LANES, LaneAdder<F>, BatchAdder<F>>;
 
 public:
     // sum over i of scalar[first + i] * bases[i]; bases has scalars.count - first points.
-    Msm(const Point* bases, size_t first, const Scalars& scalars) : bases_(bases), first_(first), scalars_(scalars) {}
+    Msm(const Point* bases, size_t first, const Scalars& scalars)
+        : bases_(bases), first_(first), scalars_(scalars), present_(bases, first, scalars.count) {}
 
     Point run() {
         Sum total = ones();
@@ -37,18 +43,13 @@ public:
             total = few().add(total);
         } else {
             fill();
-            total = combine(fold()).add(total);
+            fold();
+            total = combine().add(total);
         }
         return total.to_affine();
     }
 
 private:
-    // Pushes the point of an entry; bases before `first` have no part in this sum.
-    void push(BatchAdder<F>& adder, Entry entry, Point* sums) const {
-        size_t index = entry >> 1;
-        if (index >= first_) adder.push(bases_[index - first_].neg_if(entry & 1), sums);
-    }
-
     // Tasks for work of `total` units, of which a task should have at least `grain`.
     static size_t task_count(size_t total, size_t grain) {
         return std::min(total / grain + 1, size_t(4) * Pool::instance().width());
@@ -59,10 +60,10 @@ private:
         size_t pieces = list.empty() ? 0 : task_count(list.size(), 256);
         std::vector<Point> sums(pieces, Point::infinity());
         Pool::instance().run(pieces, [&](size_t piece) {
-            BatchAdder<F>& adder = BatchAdder<F>::local();
-            adder.open(static_cast<uint32_t>(piece));
-            size_t end = list.size() * (piece + 1) / pieces;
-            for (size_t i = list.size() * piece / pieces; i < end; ++i) push(adder, list[i], sums.data());
+            Adder& adder = Adder::local(bases_);
+            PresentLists<Adder> lists(present_, adder);
+            size_t begin = list.size() * piece / pieces, end = list.size() * (piece + 1) / pieces;
+            lists.add(static_cast<uint32_t>(piece), &list[begin], end - begin, sums.data());
             adder.reduce(sums.data());
         });
         Sum total = Sum::infinity();
@@ -108,7 +109,8 @@ private:
         buckets_.assign(n_windows * scalars_.buckets(), Point::infinity());
         size_t tasks = task_count(total, 512);
         Pool::instance().run(tasks, [&](size_t task) {
-            BatchAdder<F>& adder = BatchAdder<F>::local();
+            Adder& adder = Adder::local(bases_);
+            PresentLists<Adder> lists(present_, adder);
             size_t begin = total * task / tasks, end = total * (task + 1) / tasks;
             for (size_t w = 0; w < n_windows; ++w) {
                 if (before[w + 1] <= begin || before[w] >= end) continue;
@@ -116,7 +118,10 @@ private:
                 // Buckets whose first entry lies in this task's range.
                 size_t from = before[w] >= begin ? 0 : bucket_at(window, begin - before[w]);
                 size_t to = before[w + 1] <= end ? scalars_.buckets() : bucket_at(window, end - before[w]);
-                fill_buckets(adder, window, from, to, w * scalars_.buckets());
+                for (size_t b = from; b < to; ++b)
+                    if (size_t n = window.start[b + 1] - window.start[b])
+                        lists.add(static_cast<uint32_t>(w * scalars_.buckets() + b), &window.entries[window.start[b]], n,
+                                  buckets_.data());
             }
             adder.reduce(buckets_.data());
         });
@@ -127,71 +132,64 @@ private:
         return std::lower_bound(window.start.begin(), window.start.end() - 1, at) - window.start.begin();
     }
 
-    // offset: of the window's buckets among all.
-    void fill_buckets(BatchAdder<F>& adder, const Window& window, size_t from, size_t to, size_t offset) {
-        constexpr size_t AHEAD = 8;
-        const std::vector<Entry>& entries = window.entries;
-        for (size_t b = from; b < to; ++b) {
-            if (window.start[b] == window.start[b + 1]) continue;
-            adder.open(static_cast<uint32_t>(offset + b));
-            for (size_t e = window.start[b]; e < window.start[b + 1]; ++e) {
-                if (e + AHEAD < entries.size() && (entries[e + AHEAD] >> 1) >= first_) {
-                    const char* next = reinterpret_cast<const char*>(bases_ + ((entries[e + AHEAD] >> 1) - first_));
-                    __builtin_prefetch(next);
-                    __builtin_prefetch(next + sizeof(Point) - 1);
-                }
-                push(adder, entries[e], buckets_.data());
-            }
-        }
-    }
-
-    // Weighted bucket sum of each window. Item 2w: the rows of window w; item 2w + 1: its columns.
-    std::vector<Sum> fold() const {
-        size_t n_windows = scalars_.windows.size(), items = 2 * n_windows, log_columns = scalars_.c / 2;
-        size_t columns = size_t(1) << log_columns, rows = scalars_.buckets() / columns;
-        std::vector<Sum> parts(items);
-        size_t tasks = std::min(items, task_count(n_windows * scalars_.buckets(), 256));
+    // Weighted bucket sums, bit by bit. Item 2w: the rows of window w, with weights from 0; item 2w + 1: its columns, from 1.
+    void fold() {
+        const size_t n_items = 2 * scalars_.windows.size(), log_columns = scalars_.c / 2;
+        const size_t columns = size_t(1) << log_columns, rows = scalars_.buckets() / columns;
+        n_bits_ = log_columns + 1;
+        bit_sums_.assign(n_items * n_bits_, Point::infinity());
+        size_t tasks = std::min(n_items, task_count(n_items / 2 * scalars_.buckets(), 256));
         Pool::instance().run(tasks, [&](size_t task) {
-            size_t begin = items * task / tasks, end = items * (task + 1) / tasks, most = std::max(rows, columns);
-            BatchAdder<F>& adder = BatchAdder<F>::local();
+            size_t begin = n_items * task / tasks, end = n_items * (task + 1) / tasks, most = std::max(rows, columns);
             std::vector<Point> lines((end - begin) * most, Point::infinity());
+            std::vector<Entry> entries((end - begin) * rows * columns);
+            Adder& adder = Adder::local(buckets_.data());
+            Entry* at = entries.data();
             for (size_t item = begin; item < end; ++item) {
-                const Point* grid = buckets_.data() + (item / 2) * rows * columns;
-                bool by_row = item % 2 == 0;
+                const bool by_row = item % 2 == 0;
                 for (size_t l = 0; l < (by_row ? rows : columns); ++l) {
-                    adder.open(static_cast<uint32_t>((item - begin) * most + l));
-                    for (size_t k = 0; k < (by_row ? columns : rows); ++k)
-                        adder.push(by_row ? grid[l * columns + k] : grid[k * columns + l], lines.data());
+                    Entry* list = at;
+                    for (size_t k = 0; k < (by_row ? columns : rows); ++k) {
+                        size_t b = item / 2 * rows * columns + (by_row ? l * columns + k : k * columns + l);
+                        if (!buckets_[b].is_infinity()) *at++ = static_cast<Entry>(b << 1);
+                    }
+                    adder.add(static_cast<uint32_t>((item - begin) * most + l), list, at - list, lines.data());
                 }
             }
             adder.reduce(lines.data());
-            for (size_t item = begin; item < end; ++item) {
-                const Point* line = lines.data() + (item - begin) * most;
-                parts[item] = item % 2 == 0 ? weighted(line, rows, 0) : weighted(line, columns, 1);
-                for (size_t i = 0; item % 2 == 0 && i < log_columns; ++i) parts[item] = parts[item].dbl();
-            }
+            add_bits(lines, begin, end, rows, columns);
         });
-        std::vector<Sum> sums(n_windows);
-        for (size_t i = 0; i < n_windows; ++i) sums[i] = parts[2 * i].add(parts[2 * i + 1]);
-        return sums;
     }
 
-    // sum over l < n of (l + offset) line[l], offset 0 or 1.
-    static Sum weighted(const Point* line, size_t n, int offset) {
-        Sum running = Sum::infinity(), total = Sum::infinity();
-        for (size_t l = n; l-- > 0;) {  // after line l: running = sum of the lines from l on
-            if (offset == 0) total = total.add(running);
-            running = running.add(line[l]);
-            if (offset == 1) total = total.add(running);
-        }
-        return total;
+    // lines: of items begin .. end, each in max(rows, columns) places.
+    void add_bits(const std::vector<Point>& lines, size_t begin, size_t end, size_t rows, size_t columns) {
+        size_t most = std::max(rows, columns);
+        std::vector<Entry> entries((end - begin) * n_bits_ * most);
+        Adder& adder = Adder::local(lines.data());
+        Entry* at = entries.data();
+        for (size_t item = begin; item < end; ++item)
+            for (size_t bit = 0; bit < n_bits_; ++bit) {
+                Entry* list = at;
+                for (size_t l = 0; l < (item % 2 == 0 ? rows : columns); ++l)
+                    if ((l + item % 2) >> bit & 1) *at++ = static_cast<Entry>(((item - begin) * most + l) << 1);
+                adder.add(static_cast<uint32_t>(item * n_bits_ + bit), list, at - list, bit_sums_.data());
+            }
+        adder.reduce(bit_sums_.data());
     }
 
-    Sum combine(const std::vector<Sum>& sums) const {
+    // Bit k of item 2w counts 2^(c w + log columns + k), of item 2w + 1 2^(c w + k).
+    Sum combine() const {
+        const size_t c = scalars_.c, log_columns = c / 2;
         Sum total = Sum::infinity();
-        for (size_t i = sums.size(); i-- > 0;) {
-            for (int k = 0; k < scalars_.c; ++k) total = total.dbl();
-            total = total.add(sums[i]);
+        for (size_t place = c * scalars_.windows.size() + 1; place-- > 0;) {
+            total = total.dbl();
+            for (size_t w = place / c, back = 0; back < 2 && w + 1 > back; ++back) {  // columns reach the window above
+                if (w - back >= scalars_.windows.size()) continue;
+                size_t k = place - c * (w - back);
+                const Point* sums = &bit_sums_[2 * (w - back) * n_bits_];
+                if (k >= log_columns && k - log_columns < n_bits_) total = total.add(sums[k - log_columns]);
+                if (k < n_bits_) total = total.add(sums[n_bits_ + k]);
+            }
         }
         return total;
     }
@@ -199,5 +197,8 @@ private:
     const Point* bases_;
     size_t first_;
     const Scalars& scalars_;
-    std::vector<Point> buckets_;  // [window][bucket]
+    const Present present_;
+    std::vector<Point> buckets_;   // [window][bucket]
+    size_t n_bits_ = 0;            // of a line's weight
+    std::vector<Point> bit_sums_;  // [item][bit]
 };

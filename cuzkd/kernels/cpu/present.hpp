@@ -1,0 +1,80 @@
+// present.hpp - which points have a part in a sum.
+//
+// Problem: keys hold a point for every wire and query, many of them infinity (half of B, in real circuits), and one sum leaves
+// out the first wires; the lists of scalars.hpp are common to all sums. A point that is looked at only to be left out costs
+// as much memory traffic as one that is added.
+// Design: one pass over the bases in order makes a bitmap; entries are held against it before they mean any address.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+#include "cpu/pool.hpp"
+#include "cpu/scalars.hpp"
+#include "curve.cuh"
+
+class Present {
+public:
+    // Of `count` indices those from `first` on whose point, bases[index - first], is not infinity.
+    template <class F>
+    Present(const Affine<F>* bases, size_t first, size_t count) : first_(first), bits_((count + 63) / 64) {
+        std::atomic<bool> all{first == 0};
+        parallel_ranges(bits_.size(), 128, [&](size_t begin, size_t end) {
+            bool here = true;
+            for (size_t word = begin; word < end; ++word) {
+                for (size_t i = 64 * word; i < std::min(count, 64 * word + 64); ++i)
+                    bits_[word] |= uint64_t(i >= first && !bases[i - first].is_infinity()) << (i % 64);
+                here = here && bits_[word] == (count - 64 * word < 64 ? (uint64_t(1) << count % 64) - 1 : ~uint64_t(0));
+            }
+            if (!here) all = false;
+        });
+        all_ = all;
+    }
+
+    // Every index, so that lists may be taken as they are.
+    bool all() const { return all_; }
+
+    // Copies the entries with a part, their indices counted from `first`. Returns how many; writes at most n.
+    size_t keep(const Entry* from, size_t n, Entry* to) const {
+        size_t kept = 0;
+        for (size_t i = 0; i < n; ++i) {
+            to[kept] = static_cast<Entry>(from[i] - 2 * first_);
+            kept += bits_[from[i] >> 7] >> (from[i] >> 1 & 63) & 1;
+        }
+        return kept;
+    }
+
+private:
+    size_t first_;
+    std::vector<uint64_t> bits_;
+    bool all_ = false;
+};
+
+// Gives lists to an adder, but for entries without a part.
+template <class Adder>
+class PresentLists {
+public:
+    PresentLists(const Present& present, Adder& adder) : present_(present), adder_(adder) {}
+
+    // As adder.add().
+    template <class Point>
+    void add(uint32_t out, const Entry* entries, size_t n, Point* sums) {
+        if (present_.all()) return adder_.add(out, entries, n, sums);
+        if (kept_.size() - used_ < n) {
+            adder_.reduce(sums);  // nothing points into kept_ any more
+            used_ = 0;
+            if (kept_.size() < n) kept_.resize(std::max(n, ROOM));
+        }
+        size_t kept = present_.keep(entries, n, &kept_[used_]);
+        adder_.add(out, &kept_[used_], kept, sums);
+        used_ += kept;
+    }
+
+private:
+    static constexpr size_t ROOM = size_t(1) << 16;
+
+    const Present& present_;
+    Adder& adder_;
+    std::vector<Entry> kept_;
+    size_t used_ = 0;
+};
