@@ -202,7 +202,7 @@ def _prove_arguments(command: argparse.ArgumentParser) -> None:
         "--no-compare", action="store_true", help="not with groth16py, though it is installed"
     )
     command.add_argument(
-        "--one-thread", action="store_true", help="each proof alone once more by one thread of the processor"
+        "--one-thread", action="store_true", help="as many proofs alone by one thread of the processor"
     )
 
 

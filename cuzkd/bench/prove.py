@@ -3,8 +3,8 @@
 A proof goes through the engine as in the daemon (pipeline.py): from the witness's file, by way of pooled memory, to
 bytes that the finaliser has verified. Alone: from the beginning of its first phase to the end of its last, one at a
 time, after one that is not counted. In a stream: several in flight, the time of all over their number. Every proof is
-verified once more here, and must fail for another public input where there is one. Where it is asked for, each proof
-alone is followed by one that the processor makes with one thread.
+verified once more here, and must fail for another public input where there is one. Where it is asked for, as many
+proofs alone follow that the processor makes with one thread.
 
 groth16py, where it is installed, takes turns with ours on the same files; it verifies nothing, so its time is set
 against ours without verification.
@@ -51,7 +51,7 @@ class Options:
     `witness`; or synthetic `sizes` on `curve` (none for those of SIZES).
 
     rounds: proofs alone. stream: proofs in flight together. compare: with groth16py, where that can be. one_thread:
-    after each proof alone one more, by one thread of the processor.
+    afterwards as many by one thread of the processor.
     """
 
     zkey: Path | None = None
@@ -291,15 +291,18 @@ def measure(
             found.each_s.append(_extent(record))
             found.verify_s.append(record.seconds["verify"])
             found.phases_s.append(record.seconds)
-            if options.one_thread:
-                with _one_thread():
-                    (record,) = prover.run(1).records
-                found.single_s.append(_extent(record))
             if other is not None:
                 theirs, seconds = other.prove(bed.witness(number))
                 if not verifier.verify(key.vk, theirs, publics):
                     raise InvalidInput(f"{name}: groth16py's proof does not verify")
                 found.rival_s.append(seconds)
+        if options.one_thread:
+            # Not by turns: threads that are made anew begin without their scratch memory.
+            with _one_thread():
+                prover.run(1)
+                for _ in range(options.rounds):
+                    (record,) = prover.run(1).records
+                    found.single_s.append(_extent(record))
     return found
 
 

@@ -63,7 +63,7 @@ def test_a_folder_of_fixtures(tmp_path):
 
 
 def test_with_one_thread(monkeypatch):
-    """Taking turns with all; afterwards the pool is as wide as before."""
+    """After those of all; then the pool is as wide as before."""
     width, widths, result = cpu.threads(), [], cpu.CpuRun.result
     cpu.set_threads(3)
     try:
@@ -72,7 +72,7 @@ def test_with_one_thread(monkeypatch):
         assert cpu.threads() == 3
     finally:
         cpu.set_threads(width)
-    assert widths == [3, 3, 3, 3, 1, 3, 1]
+    assert widths == [3] * (1 + 2 + 2) + [1] * (1 + 2)
     (circuit,) = report.numbers["circuits"]
     assert len(circuit["single_s"]) == 2
     assert circuit["gain"] == pytest.approx(sum(circuit["single_s"]) / sum(circuit["each_s"]))
