@@ -3,7 +3,7 @@
 // Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
 // Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
 // brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
-// Width counts the caller: width n keeps n - 1 workers. A small proof is some forty jobs of a fraction of a millisecond,
+// Width counts the callers: width n keeps n - 1 workers, one of which rests for each caller beyond the first. A small proof is some forty jobs of a fraction of a millisecond,
 // and waking a thread takes 40 microseconds and more: so before it sleeps, whoever waits looks again for LINGER, and lets
 // other threads have the processor meanwhile. A job is work for the caller's cancel flag (cancel.hpp): once that is set,
 // tasks that have not begun are left out. The pool is never destroyed: at exit the operating system ends the workers, and
@@ -68,18 +68,25 @@ public:
         check_cancelled();
         if (n == 0) return;
         auto job = std::make_shared<Job>(n, task);
-        if (n > 1 && width_.load() > 1) {
+        bool shared = n > 1 && width_.load() > 1;
+        if (shared) {
             {
                 std::lock_guard<std::mutex> lock(mutex_);
                 jobs_.push_back(job);
                 n_jobs_.store(jobs_.size());
+                callers_.fetch_add(1);
             }
             wake_.notify_all();
         }
-        job->help();
+        job->help([] { return true; });
+        if (shared) {
+            std::lock_guard<std::mutex> lock(mutex_);
+            forget(job);
+            callers_.fetch_sub(1);
+            if (!jobs_.empty()) wake_.notify_all();  // who rested for this caller
+        }
         linger([&] { return job->done.load() == n; });
         std::unique_lock<std::mutex> lock(mutex_);
-        forget(job);
         job->ended.wait(lock, [&] { return job->done.load() == n; });
         if (job->error) std::rethrow_exception(job->error);
         check_cancelled();
@@ -97,11 +104,12 @@ private:
 
         Job(size_t n, const std::function<void(size_t)>& task) : n(n), task(task) {}
 
-        // Works until no index is left; true when this call ended the last task.
-        bool help() {
+        // Works until no index is left, or this thread is not wanted any more; true when this call ended the last task.
+        template <class Wanted>
+        bool help(Wanted wanted) {
             CancelScope scope(cancel);
             bool last = false;
-            for (size_t i; (i = next.fetch_add(1)) < n;) {
+            for (size_t i; wanted() && (i = next.fetch_add(1)) < n;) {
                 try {
                     if (!cancelled()) task(i);
                 } catch (...) {
@@ -130,19 +138,22 @@ private:
         while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     }
 
+    // May this worker take tasks beside the callers that are at work?
+    bool wanted(int rank) const { return rank + callers_.load() <= width_.load(); }
+
     void work(int rank) {
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
-            wake_.wait(lock, [&] { return rank >= width_ || !jobs_.empty(); });
+            wake_.wait(lock, [&] { return rank >= width_ || (!jobs_.empty() && wanted(rank)); });
             if (rank >= width_) return;
             std::shared_ptr<Job> job = jobs_.front();
             lock.unlock();
-            bool last = job->help();
+            bool last = job->help([&] { return wanted(rank); });
             lock.lock();
-            forget(job);
+            if (job->next.load() >= job->n) forget(job);
             if (last) job->ended.notify_all();
             lock.unlock();
-            linger([&] { return n_jobs_.load() != 0; });
+            linger([&] { return n_jobs_.load() != 0 && wanted(rank); });
             lock.lock();
         }
     }
@@ -152,7 +163,7 @@ private:
     std::deque<std::shared_ptr<Job>> jobs_;
     std::atomic<size_t> n_jobs_{0};  // in jobs_, for those that look without the lock
     std::vector<std::thread> workers_;
-    std::atomic<int> width_{1};
+    std::atomic<int> width_{1}, callers_{0};  // callers_: in the midst of their jobs
 };
 
 // Calls body(begin, end) over [0, n) cut into chunks of at least `grain`, about four per thread.
