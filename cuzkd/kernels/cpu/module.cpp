@@ -5,6 +5,7 @@
 // become addresses.
 #include "cpu/border.hpp"
 #include "cpu/cancel.hpp"
+#include "cpu/elementwise.hpp"
 #include "cpu/msm.hpp"
 #include "cpu/pairing.hpp"
 #include "cpu/pool.hpp"
@@ -16,30 +17,6 @@
 
 using Name = std::string;
 using Release = nb::gil_scoped_release;
-
-template <class F>
-static void field_loop(const Name& op, const Words& a, const std::optional<Words>& b, const OutWords& out) {
-    size_t n = out.ndim() ? out.shape(0) : 0;
-    const F *x = vector_of<F>(a, "a", n), *y = b ? vector_of<F>(*b, "b", n) : nullptr;
-    F* z = vector_of<F>(out, "out");
-    auto each = [&](auto f) {
-        Release nogil;
-        parallel_ranges(n, 1024, [&](size_t begin, size_t end) {
-            for (size_t i = begin; i < end; ++i) z[i] = f(i);
-        });
-    };
-    bool binary = op == "add" || op == "sub" || op == "mul";
-    if (binary != (y != nullptr)) refuse("field_op: '" + op + "' takes " + (binary ? "two operands" : "one operand"));
-    if (op == "add") return each([&](size_t i) { return x[i] + y[i]; });
-    if (op == "sub") return each([&](size_t i) { return x[i] - y[i]; });
-    if (op == "mul") return each([&](size_t i) { return x[i] * y[i]; });
-    if (op == "sqr") return each([&](size_t i) { return x[i].sqr(); });
-    if (op == "neg") return each([&](size_t i) { return x[i].neg(); });
-    if (op == "inv") return each([&](size_t i) { return x[i].inv(); });
-    if (op == "to_mont") return each([&](size_t i) { return x[i].from_canonical(); });
-    if (op == "from_mont") return each([&](size_t i) { return x[i].to_canonical(); });
-    refuse("field_op: unknown operation '" + op + "'");
-}
 
 static void field_op(Name curve, Name field, Name op, Words a, std::optional<Words> b, OutWords out) {
     with_curve(curve, [&](auto c) {
