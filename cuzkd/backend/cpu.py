@@ -11,11 +11,11 @@ Life: upload() only remembers the arrays; Run.result() does the work, in its cal
 from __future__ import annotations
 
 import platform
+import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -153,13 +153,22 @@ class CpuUpload:
         """Nothing travels."""
 
 
-class CpuRun:
-    """One proof, done when result() is called. parallel_g2: the sum in G2 in a thread beside the others."""
+# Of a domain, as a logarithm. Small sums leave threads idle at their ends, so two of them run at a time; two large ones
+# would only take more memory.
+LARGEST_SIDE_BY_SIDE = 17
+PHASE_OF = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
+OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
 
-    def __init__(self, upload: CpuUpload, parallel_g2: bool = False) -> None:
+
+class CpuRun:
+    """One proof, done when result() is called. parallel_g2: small sums run two at a time."""
+
+    def __init__(self, upload: CpuUpload, parallel_g2: bool = True) -> None:
         self._upload = upload
-        self._parallel_g2 = parallel_g2
+        small = upload.key.arrays.log_domain <= LARGEST_SIDE_BY_SIDE
+        self._side_by_side = parallel_g2 and small and threads() > 1
         self._cancel = _native.CancelFlag()
+        self._spans: list[Span] = []
         self._sums: MsmSums | None = None
 
     def cancel(self) -> None:
@@ -175,37 +184,64 @@ class CpuRun:
         return self._sums
 
     def _prove(self) -> MsmSums:
-        up, key, cancel = self._upload, self._upload.key.arrays, self._cancel
-        spans: list[Span] = []
+        """The sum over the quotient is one line of work, those over the witness another: one after the other, and then
+        the scalars of one vector are there at a time (100 bytes and more for each), or side by side, and whoever is
+        through with one takes from what is left of the other.
+        """
+        up, key = self._upload, self._upload.key.arrays
+        sums: dict[str, U64] = {}
+        left = queue.SimpleQueue[str]()
+        for query in OF_WITNESS:
+            left.put(query)
 
-        def timed(phase: str, work: Callable[..., Any], *args: Any, row: str = "compute") -> Any:
-            begin = time.monotonic()
-            value = work(*args)
-            spans.append(Span(phase, row, begin, time.monotonic() - begin))
-            return value
+        def over_quotient() -> None:
+            sums["h_g1"] = self._msm("compute", "h_g1", self._prepared("compute", up.a))
 
-        def msm(group: str, bases: U64, scalars: Any, first: int = 0) -> U64:
-            out = np.empty(_point_shape(key.curve, group), np.uint64)
-            _native.msm(key.curve, group, bases, scalars, first, out, cancel)
-            return out
+        def over_witness(row: str, scalars: Any) -> None:
+            with suppress(queue.Empty):
+                while query := left.get_nowait():
+                    sums[query] = self._msm(row, query, scalars, key.n_public + 1 if query == "l_g1" else 0)
 
-        timed("ntt_h", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction, cancel)
-        # One set of prepared scalars at a time: 100 bytes and more for each.
-        quotient = timed("prep_msm", _native.prepare_scalars, key.curve, up.a, cancel)
-        h_g1 = timed("msm_h", msm, "g1", key.h_g1, quotient)
-        del quotient
-        witness = timed("prep_msm", _native.prepare_scalars, key.curve, up.z, cancel)
-        sum_b_g2 = partial(timed, "msm_b_g2", msm, "g2", key.b_g2, witness)
-        with ThreadPoolExecutor(1) if self._parallel_g2 else nullcontext() as thread:
-            beside = thread.submit(sum_b_g2, row="compute 2") if thread else None
-            return MsmSums(
-                h_g1=h_g1,
-                l_g1=timed("msm_l", msm, "g1", key.l_g1, witness, key.n_public + 1),
-                a_g1=timed("msm_a", msm, "g1", key.a_g1, witness),
-                b_g1=timed("msm_b_g1", msm, "g1", key.b_g1, witness),
-                b_g2=beside.result() if beside else sum_b_g2(),
-                spans=spans,
-            )
+        self._timed(
+            "ntt_h", "compute", _native.quotient, key.curve, up.a, up.b, up.c, key.root_family, key.reduction
+        )
+        if self._side_by_side:
+            with ThreadPoolExecutor(1) as beside:
+                witness = beside.submit(self._prepared, "compute 2", up.z)
+                rest = beside.submit(lambda: over_witness("compute 2", witness.result()))
+                over_quotient()
+                over_witness("compute", witness.result())
+                rest.result()
+        else:
+            over_quotient()
+            over_witness("compute", self._prepared("compute", up.z))
+        return MsmSums(
+            a_g1=sums["a_g1"],
+            b_g1=sums["b_g1"],
+            b_g2=sums["b_g2"],
+            l_g1=sums["l_g1"],
+            h_g1=sums["h_g1"],
+            spans=self._spans,
+        )
+
+    def _timed(self, phase: str, row: str, work: Callable[..., Any], *args: Any) -> Any:
+        """What the native call returns."""
+        begin = time.monotonic()
+        value = work(*args, self._cancel)
+        self._spans.append(Span(phase, row, begin, time.monotonic() - begin))
+        return value
+
+    def _prepared(self, row: str, scalars: U64) -> Any:
+        return self._timed("prep_msm", row, _native.prepare_scalars, self._upload.key.arrays.curve, scalars)
+
+    def _msm(self, row: str, query: str, scalars: Any, first: int = 0) -> U64:
+        """The bases of a query, over scalars from `first` on."""
+        key, group = self._upload.key.arrays, query[-2:]
+        out = np.empty(_point_shape(key.curve, group), np.uint64)
+        self._timed(
+            PHASE_OF[query], row, _native.msm, key.curve, group, getattr(key, query), scalars, first, out
+        )
+        return out
 
 
 class CpuBackend:
@@ -216,8 +252,8 @@ class CpuBackend:
     in_place = True
     scratch_c = True
 
-    def __init__(self, parallel_g2: bool = False) -> None:
-        """parallel_g2: see CpuRun. For benches: every sum uses all threads anyway."""
+    def __init__(self, parallel_g2: bool = True) -> None:
+        """parallel_g2: see CpuRun."""
         self.parallel_g2 = parallel_g2
         self.device_name = native.cpuinfo("model name") or platform.machine()
 

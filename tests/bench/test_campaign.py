@@ -188,10 +188,10 @@ def test_on_a_device_each_step_is_taken(tmp_path):
     beside, pinned, columns = [], [], []
     for turn in turns:
         for which, count in enumerate(turn):
-            beside += [which in (3, 4)] * count
+            beside += [which in (3, 4, 5)] * count
             pinned += [which == 4] * count
             columns += [4 if which < 5 else 3] * count
-    assert backend.beside == beside and backend.parallel_g2 is False
+    assert backend.beside == beside and backend.parallel_g2 is True
     assert [all(one.locked) for one in backend.arrived] == pinned
     assert [any(one.locked) for one in backend.arrived] == pinned
     assert [len(one.extents) for one in backend.arrived] == columns
@@ -209,4 +209,4 @@ def test_a_step_that_is_wrong_has_no_time(tmp_path, monkeypatch):
     backend = CpuBackend()
     with pytest.raises(UnsatisfiedWitness, match="constraint 0"):
         campaign.run(backend, options(tmp_path), print)
-    assert backend.parallel_g2 is False and not any(tmp_path.iterdir())
+    assert backend.parallel_g2 is True and not any(tmp_path.iterdir())
