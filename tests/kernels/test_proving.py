@@ -51,7 +51,10 @@ def prove(backend, k, a, b, z):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("parallel_g2", [False, True])
 @pytest.mark.parametrize(("log_domain", "n_wires", "n_public"), [(0, 1, 0), (1, 3, 2), (3, 12, 4)])
-def test_sums_equal_the_reference(curve, log_domain, n_wires, n_public, parallel_g2, reduction, rng):
+def test_sums_equal_the_reference(
+    curve, log_domain, n_wires, n_public, parallel_g2, reduction, rng, monkeypatch
+):
+    monkeypatch.setattr(cpu, "threads", lambda: 2)  # wherever this runs
     k = key(curve, log_domain, n_wires, n_public, rng, reduction)
     a, b, z = vectors(k, rng)
     got, expected = prove(cpu.CpuBackend(parallel_g2), k, a, b, z), prove(ReferenceBackend(), k, a, b, z)
