@@ -22,6 +22,7 @@
 #include "cpu/domain.hpp"
 #include "cpu/network_lanes.hpp"
 #include "cpu/pool.hpp"
+#include "cpu/workspace.hpp"
 #include "ntt.cuh"
 
 // -- tables --
@@ -123,9 +124,10 @@ struct LaneCoset {
 // Working memory of one task. Lent by a shelf, which makes as many as there are tasks at once.
 template <class P>
 struct LaneScratch {
-    std::unique_ptr<Lanes<P>[]> twist;
-    std::unique_ptr<Loose<P>[]> x, y, z;
-    explicit LaneScratch(size_t n) : twist(new Lanes<P>[n]), x(new Loose<P>[n]), y(new Loose<P>[n]), z(new Loose<P>[n]) {}
+    Workspace<Lanes<P>> twist;
+    Workspace<Loose<P>> x, y, z;
+    explicit LaneScratch(size_t n)
+        : twist(workspace<Lanes<P>>(n)), x(workspace<Loose<P>>(n)), y(workspace<Loose<P>>(n)), z(workspace<Loose<P>>(n)) {}
 };
 
 template <class P>
@@ -342,7 +344,7 @@ void plain_transform_by_lanes(Field<P>* x, int log_n, uint64_t nqr, bool inverse
     const LaneNetwork<P> network((inverse ? domain->by_inverse_w : domain->by_w).data(), nullptr);
     const auto ratios = twist_ratios<P>(Field<P>::one(), inverse ? domain->inverse_w : domain->w, domain->columns);
     const Factor<P> factor = Factor<P>::of(scale);
-    std::unique_ptr<Field<P>[]> between(new Field<P>[size_t(1) << log_n]);
+    const auto between = workspace<Field<P>>(size_t(1) << log_n);
     t.columns([&](size_t p, LaneScratch<P>& s) {
         t.twist_by_row(&ratios[p], s);
         t.take_columns(x, p, s.x.get());
