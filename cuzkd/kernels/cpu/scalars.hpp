@@ -2,26 +2,34 @@
 //
 // Problem: four of the five sums of a proof have the same scalars, the witness; most of them are 0 and 1.
 // Design: one pass puts every scalar into its class: 0 is forgotten, +-1 goes to a list of plain additions, the others
-// are folded and recoded. Then, window by window, a counting sort puts the others' indices into bucket order. The sums
-// over A, B1, B2 and L only read these lists.
+// are folded and recoded, and kept word by word, so that a compiler takes digits of several at a time. Then, window by
+// window, a counting sort puts the others' indices into bucket order. The sums over A, B1, B2 and L only read these lists.
 // Life: made from a canonical array (not kept), thrown away after the proof.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "cpu/pool.hpp"
+#include "cpu/scratch.hpp"
 #include "msm.cuh"
 
 // index << 1 | negative
 using Entry = uint32_t;
 
+struct Entries {
+    Entry* first = nullptr;
+    size_t count = 0;
+    size_t size() const { return count; }
+    const Entry& operator[](size_t i) const { return first[i]; }
+};
+
 struct Window {
     std::vector<uint32_t> start;  // bucket b (digit b + 1) holds entries start[b] .. start[b+1]
-    std::vector<Entry> entries;
+    Entries entries;              // of Scalars::room
 };
 
 class Scalars {
@@ -33,6 +41,11 @@ public:
     std::vector<Entry> ones;       // scalars +-1
     std::vector<Entry> others;     // all other scalars' indices, ascending, signs as folded
     std::vector<Window> windows;   // the others by digit
+    Scratch<Entry> room;           // for the entries of each window as many places as there are others
+
+    Scalars() = default;
+    Scalars(Scalars&&) = default;
+    Scalars& operator=(Scalars&&) = default;
 
     size_t buckets() const { return size_t(1) << (c - 1); }
 
@@ -50,22 +63,23 @@ public:
         Scalars r;
         r.bits = Fr::Params::BITS;
         r.count = n;
-        std::vector<Folded> folded = r.classify_all(s, n);
-        if (folded.empty()) return r;
-        r.c = folded.size() <= FEW ? 4 : best_width(r.bits, folded.size());
+        r.classify_all(s, n);
+        if (r.others.empty()) return r;
+        r.c = r.others.size() <= FEW ? 4 : best_width(r.bits, r.others.size());
         int w = window_count(r.bits, r.c);
-        parallel_ranges(folded.size(), 4096, [&](size_t begin, size_t end) {
-            for (size_t i = begin; i < end; ++i) bias_windows(folded[i].w, r.c, w);
-        });
+        Words words = r.biased(s, w);
         r.windows.resize(w);
-        parallel_ranges(w, 1 + 4096 / folded.size(), [&](size_t begin, size_t end) {
-            for (size_t i = begin; i < end; ++i) r.sort_window(static_cast<int>(i), w, folded);
+        r.room.resize(w * r.others.size());
+        parallel_ranges(w, 1 + 4096 / r.others.size(), [&](size_t begin, size_t end) {
+            for (size_t i = begin; i < end; ++i) r.sort_window(static_cast<int>(i), words);
         });
         return r;
     }
 
 private:
-    static constexpr size_t CHECK = size_t(1) << 16;  // scalars between two looks at the cancel flag
+    static constexpr size_t CHECK = size_t(1) << 14;  // scalars between two looks at the cancel flag
+    static constexpr size_t BLOCK = 1024;             // whose digits are taken at a time: they stay in the first cache
+    using Words = std::array<Scratch<uint64_t>, 4>;      // [word][k]: of the others' sizes, biased
 
     // The width with the fewest field products: 6 per entry and, in the bucket reduction, 12 per bucket and 24 per step
     // of the last running sums (see msm.hpp), plus the doublings between windows, which one thread does alone.
@@ -80,43 +94,91 @@ private:
         return best;
     }
 
-    // Fills `ones` and `others`; returns the others folded, in step.
+    // Fills `ones` and `others`.
     template <class Fr>
-    std::vector<Folded> classify_all(const Fr* s, size_t n) {
-        std::vector<Folded> folded;
-        for (size_t i = 0; i < n; ++i) {
-            if (i % CHECK == 0) check_cancelled();
-            if (s[i].is_zero()) continue;
-            if (!s[i].is_reduced()) throw std::invalid_argument("scalars: element " + std::to_string(i) + " is not below r");
-            Folded f = fold_scalar(s[i]);
-            Entry entry = static_cast<Entry>(i << 1) | (f.negative ? 1 : 0);
-            if (classify(f) == ScalarClass::other) {
-                others.push_back(entry);
-                folded.push_back(f);
-            } else {
-                ones.push_back(entry);
+    void classify_all(const Fr* s, size_t n) {
+        struct Found {
+            std::vector<Entry> ones, others;
+        };
+        std::vector<Found> found((n + CHECK - 1) / CHECK);
+        Pool::instance().run(found.size(), [&](size_t block) {
+            for (size_t i = block * CHECK; i < std::min(n, (block + 1) * CHECK); ++i) {
+                if (s[i].is_zero()) continue;
+                if (!s[i].is_reduced())
+                    throw std::invalid_argument("scalars: element " + std::to_string(i) + " is not below r");
+                Folded f = fold_scalar(s[i]);
+                bool other = classify(f) == ScalarClass::other;
+                (other ? found[block].others : found[block].ones).push_back(static_cast<Entry>(i << 1) | f.negative);
             }
+        });
+        for (const Found& block : found) {
+            ones.insert(ones.end(), block.ones.begin(), block.ones.end());
+            others.insert(others.end(), block.others.begin(), block.others.end());
         }
-        return folded;
     }
 
-    void sort_window(int i, int n_windows, const std::vector<Folded>& folded) {
+    template <class Fr>
+    Words biased(const Fr* s, int n_windows) const {
+        Words words;
+        for (auto& word : words) word.resize(others.size());
+        uint64_t bias[4] = {0, 0, 0, 0};
+        bias_windows(bias, c, n_windows);
+        parallel_ranges(others.size(), 4096, [&](size_t begin, size_t end) {
+            for (size_t k = begin; k < end; ++k) {
+                Folded f = fold_scalar(s[others[k] >> 1]);
+                uint64_t carry = 0;
+                for (int i = 0; i < 4; ++i) words[i][k] = adc(f.w[i], bias[i], carry);
+            }
+        });
+        return words;
+    }
+
+    // Of the n others from `begin` on: the bucket that window i puts each into, buckets() where the digit is 0, and its
+    // entry there. signed_digit() of msm.cuh, with everything that is the same for all taken out of the loop.
+    void digits(int i, const Words& words, size_t begin, size_t n, uint32_t* bucket, Entry* entry) const {
+        const int at = c * i, word = at >> 6, shift = at & 63;
+        const uint64_t *low = &words[word][begin], *high = &words[std::min(word + 1, 3)][begin];
+        const uint64_t mask = (uint64_t(1) << c) - 1;
+        const int32_t bias = i + 1 < static_cast<int>(windows.size()) ? int32_t(1) << (c - 1) : 0;
+        const uint32_t none = static_cast<uint32_t>(buckets());
+        const Entry* other = &others[begin];
+        auto take = [&](size_t k, uint64_t value) {
+            int32_t digit = static_cast<int32_t>(value & mask) - bias;
+            uint32_t size = digit < 0 ? -digit : digit;
+            bucket[k] = size == 0 ? none : size - 1;
+            entry[k] = other[k] ^ (digit < 0 ? 1u : 0u);
+        };
+        if (shift + c > 64 && word < 3) {
+            for (size_t k = 0; k < n; ++k) take(k, low[k] >> shift | high[k] << (64 - shift));
+        } else {
+            for (size_t k = 0; k < n; ++k) take(k, low[k] >> shift);
+        }
+    }
+
+    void sort_window(int i, const Words& words) {
         Window& window = windows[i];
-        window.start.assign(buckets() + 1, 0);
-        std::vector<int32_t> digits(folded.size());
-        for (size_t k = 0; k < folded.size(); ++k) {
-            if (k % CHECK == 0) check_cancelled();
-            digits[k] = signed_digit(folded[k].w, i, c, n_windows);
-            if (digits[k] != 0) ++window.start[std::abs(digits[k]) - 1];
-        }
+        uint32_t bucket[BLOCK];
+        Entry entry[BLOCK];
+        auto each_block = [&](auto work) {
+            for (size_t k = 0; k < others.size(); k += BLOCK) {
+                if (k % CHECK == 0) check_cancelled();
+                size_t n = std::min(BLOCK, others.size() - k);
+                digits(i, words, k, n, bucket, entry);
+                work(n);
+            }
+        };
+        std::vector<uint32_t> next(buckets() + 1);  // the last one for digits 0, whose entries come last and are cut off
+        each_block([&](size_t n) {
+            for (size_t k = 0; k < n; ++k) ++next[bucket[k]];
+        });
         uint32_t total = 0;
-        for (uint32_t& s : window.start) total += s, s = total - s;
-        window.entries.resize(total);
-        std::vector<uint32_t> next(window.start.begin(), window.start.end() - 1);
-        for (size_t k = 0; k < folded.size(); ++k) {
-            if (k % CHECK == 0) check_cancelled();
-            if (digits[k] == 0) continue;
-            window.entries[next[std::abs(digits[k]) - 1]++] = others[k] ^ (digits[k] < 0 ? 1 : 0);
-        }
+        for (uint32_t& s : next) total += s, s = total - s;
+        window.start = next;
+        if (window.start.back() == 0) return;  // small scalars leave the upper windows empty
+        Entry* entries = room.data() + i * others.size();
+        each_block([&](size_t n) {
+            for (size_t k = 0; k < n; ++k) entries[next[bucket[k]]++] = entry[k];
+        });
+        window.entries = {entries, window.start.back()};
     }
 };
