@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cpu/pool.hpp"
-#include "cpu/scratch.hpp"
+#include "cpu/workspace.hpp"
 #include "msm.cuh"
 
 // index << 1 | negative
@@ -41,11 +41,7 @@ public:
     std::vector<Entry> ones;       // scalars +-1
     std::vector<Entry> others;     // all other scalars' indices, ascending, signs as folded
     std::vector<Window> windows;   // the others by digit
-    Scratch<Entry> room;           // for the entries of each window as many places as there are others
-
-    Scalars() = default;
-    Scalars(Scalars&&) = default;
-    Scalars& operator=(Scalars&&) = default;
+    Workspace<Entry> room;         // for the entries of each window as many places as there are others
 
     size_t buckets() const { return size_t(1) << (c - 1); }
 
@@ -69,7 +65,7 @@ public:
         int w = window_count(r.bits, r.c);
         Words words = r.biased(s, w);
         r.windows.resize(w);
-        r.room.resize(w * r.others.size());
+        r.room = workspace<Entry>(w * r.others.size());
         parallel_ranges(w, 1 + 4096 / r.others.size(), [&](size_t begin, size_t end) {
             for (size_t i = begin; i < end; ++i) r.sort_window(static_cast<int>(i), words);
         });
@@ -79,7 +75,7 @@ public:
 private:
     static constexpr size_t CHECK = size_t(1) << 14;  // scalars between two looks at the cancel flag
     static constexpr size_t BLOCK = 1024;             // whose digits are taken at a time: they stay in the first cache
-    using Words = std::array<Scratch<uint64_t>, 4>;      // [word][k]: of the others' sizes, biased
+    using Words = std::array<Workspace<uint64_t>, 4>;    // [word][k]: of the others' sizes, biased
 
     // The width with the fewest field products: 6 per entry and, in the bucket reduction, 12 per bucket and 24 per step
     // of the last running sums (see msm.hpp), plus the doublings between windows, which one thread does alone.
@@ -120,7 +116,7 @@ private:
     template <class Fr>
     Words biased(const Fr* s, int n_windows) const {
         Words words;
-        for (auto& word : words) word.resize(others.size());
+        for (auto& word : words) word = workspace<uint64_t>(others.size());
         uint64_t bias[4] = {0, 0, 0, 0};
         bias_windows(bias, c, n_windows);
         parallel_ranges(others.size(), 4096, [&](size_t begin, size_t end) {
@@ -175,7 +171,7 @@ private:
         for (uint32_t& s : next) total += s, s = total - s;
         window.start = next;
         if (window.start.back() == 0) return;  // small scalars leave the upper windows empty
-        Entry* entries = room.data() + i * others.size();
+        Entry* entries = room.get() + i * others.size();
         each_block([&](size_t n) {
             for (size_t k = 0; k < n; ++k) entries[next[bucket[k]]++] = entry[k];
         });
