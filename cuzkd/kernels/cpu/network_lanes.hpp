@@ -2,9 +2,8 @@
 //
 // Every lane is a transform of its own, so every twiddle is one number for all lanes, and a table serves all layers of
 // all blocks. Layers are taken in pairs, depth first, until a block fits into the first cache.
-// Bounds, in multiples of p, R/p being above 35 (lanes.hpp): a down network takes values below 2 p, its first two layers
-// leave them below 8 p, two more layers add 4 p, so 14 layers stay below 34 p. An up network takes values below 2 p and
-// keeps them below 4 p; its last two layers end below 16 p.
+// Bounds, in multiples of p, R/p being above 35 (lanes.hpp): a down network takes values below 2 p and adds 2 p in every
+// layer, so 14 layers stay below 30 p. An up network takes and leaves values below 4 p, and has none above 16 p.
 #pragma once
 #include "cpu/factor.hpp"
 
@@ -16,12 +15,10 @@ public:
     // Tables in bit-reversed order, as in ntt.cuh: of 1/w for down, of w for up; at least half as long as what is walked.
     LaneNetwork(const Factor<P>* down, const Factor<P>* up) : down_(down), up_(up) {}
 
-    // Down, then middle(x + i, i, size) on every piece, then up, on 2^k >= 8 vectors at x; down or up may be left out.
+    // Down, then middle(x + i, i, size) on every piece, then up, on 2^k vectors at x; down or up may be left out.
     template <bool DOWN, bool UP, class Middle>
     void walk(Vector* x, size_t size, Middle middle) const {
-        if (DOWN) down_first(x, size / 4);
-        for (size_t i = 0; i < 4; ++i) block<DOWN, UP>(x + i * (size / 4), size / 4, i, middle);
-        if (UP) up_last(x, size / 4);
+        block<DOWN, UP>(x, size, 0, middle);
     }
 
 private:
@@ -53,73 +50,58 @@ private:
         }
     }
 
-    // x below a p, y below R: both below (a + 2) p.
-    static VEC void down2(Vector& x, Vector& y, const Spread<P>& t) {
-        y = modulo_r::times(y, t);
-        sum_and_difference(x, y);
+    // x <- x f, y <- y g: both below 2 p. Where f or g is 1 only a multiple of p is taken away.
+    template <bool F_IS_1, bool G_IS_1>
+    static VEC void multiply(Vector& x, const Spread<P>& f, Vector& y, const Spread<P>& g) {
+        if constexpr (!F_IS_1) return modulo_r::multiply_both(x, f, y, g);
+        x = modulo_r::reduced(x);
+        y = G_IS_1 ? modulo_r::reduced(y) : modulo_r::times(y, g);
     }
+    // x below a p, y below 2 p: both below (a + 2) p.
     static VEC void sum_and_difference(Vector& x, Vector& y) {
         const Vector x2 = modulo_r::plus_multiple<2>(x);
         x = x + y;
         y = x2 - y;
     }
-    void down4(Vector* x, size_t q, size_t k) const {
+
+    static VEC void down2(Vector& x, Vector& y, const Spread<P>& t) {
+        y = modulo_r::times(y, t);
+        sum_and_difference(x, y);
+    }
+    // Two layers of block k. In block 0 t = u0 = 1.
+    void down4(Vector* x, size_t q, size_t k) const { k ? down4_of<false>(x, q, k) : down4_of<true>(x, q, k); }
+    template <bool FIRST>
+    void down4_of(Vector* x, size_t q, size_t k) const {
         const Spread<P> t(down_[k]), u0(down_[2 * k]), u1(down_[2 * k + 1]);
         for (size_t j = 0; j < q; ++j) {
             Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
-            modulo_r::multiply_both(x2, t, x3, t);
+            multiply<FIRST, FIRST>(x2, t, x3, t);
             sum_and_difference(x0, x2);
             sum_and_difference(x1, x3);
-            modulo_r::multiply_both(x1, u0, x3, u1);
+            multiply<FIRST, false>(x1, u0, x3, u1);
             sum_and_difference(x0, x1);
             sum_and_difference(x2, x3);
             x[j] = x0, x[j + q] = x1, x[j + 2 * q] = x2, x[j + 3 * q] = x3;
         }
     }
-    // Of the whole: t = u0 = 1.
-    void down_first(Vector* x, size_t q) const {
-        const Spread<P> u1(down_[1]);
-        for (size_t j = 0; j < q; ++j) {
-            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
-            Vector a = modulo_r::plus_multiple<2>(x0 - x2), s = x0 + x2, d = x1 + x3;
-            Vector b = modulo_r::times(modulo_r::plus_multiple<2>(x1 - x3), u1);
-            x[j] = s + d;
-            x[j + q] = modulo_r::plus_multiple<4>(s - d);
-            x[j + 2 * q] = a + b;
-            x[j + 3 * q] = modulo_r::plus_multiple<2>(a - b);
-        }
-    }
 
-    // Both below 4 p: x below 8 p, y below 2 p.
+    // The first layer, where it is walked alone, of values below 2 p.
     static VEC void up2(Vector& x, Vector& y, const Spread<P>& t) {
-        Vector d = modulo_r::plus_multiple<4>(x - y);
+        const Vector d = modulo_r::plus_multiple<2>(x - y);
         x = x + y;
         y = modulo_r::times(d, t);
     }
-    void up4(Vector* x, size_t q, size_t k) const {
+    void up4(Vector* x, size_t q, size_t k) const { k ? up4_of<false>(x, q, k) : up4_of<true>(x, q, k); }
+    template <bool FIRST>
+    void up4_of(Vector* x, size_t q, size_t k) const {
         const Spread<P> t(up_[k]), u0(up_[2 * k]), u1(up_[2 * k + 1]);
         for (size_t j = 0; j < q; ++j) {
             const Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q], s = x0 + x1, e = x2 + x3;
             Vector d = modulo_r::plus_multiple<4>(x0 - x1), f = modulo_r::plus_multiple<4>(x2 - x3);
-            modulo_r::multiply_both(d, u0, f, u1);
-            x[j] = modulo_r::reduced(s + e);
-            x[j + q] = d + f;
+            multiply<FIRST, false>(d, u0, f, u1);
             Vector y2 = modulo_r::plus_multiple<8>(s - e), y3 = modulo_r::plus_multiple<2>(d - f);
-            modulo_r::multiply_both(y2, t, y3, t);
-            x[j + 2 * q] = y2;
-            x[j + 3 * q] = y3;
-        }
-    }
-    void up_last(Vector* x, size_t q) const {
-        const Spread<P> u1(up_[1]);
-        for (size_t j = 0; j < q; ++j) {
-            Vector x0 = x[j], x1 = x[j + q], x2 = x[j + 2 * q], x3 = x[j + 3 * q];
-            Vector s = x0 + x1, d = modulo_r::plus_multiple<4>(x0 - x1), e = x2 + x3;
-            Vector f = modulo_r::times(modulo_r::plus_multiple<4>(x2 - x3), u1);
-            x[j] = s + e;
-            x[j + q] = d + f;
-            x[j + 2 * q] = modulo_r::plus_multiple<8>(s - e);
-            x[j + 3 * q] = modulo_r::plus_multiple<2>(d - f);
+            multiply<FIRST, FIRST>(y2, t, y3, t);
+            x[j] = modulo_r::reduced(s + e), x[j + q] = d + f, x[j + 2 * q] = y2, x[j + 3 * q] = y3;
         }
     }
 

@@ -278,7 +278,7 @@ bool by_lanes(int log_n) {
     return log_n >= Domain::MIN_LOG && log_n <= Domain::MAX_LOG;
 }
 
-// Up to the values on the odd coset: then finish(columns at x, first column, scratch), x being A B - C, plain, below 25 p.
+// Up to the values on the odd coset: then finish(columns at x, first column, scratch), x being A B - C, plain, below 6 p.
 template <class P, class Finish>
 void numerator_by_lanes(LaneTransform<P>& t, const LaneCoset<P>& coset, Field<P>* a, Field<P>* b, Field<P>* c,
                         Finish finish) {
@@ -307,7 +307,7 @@ void numerator_by_lanes(LaneTransform<P>& t, const LaneCoset<P>& coset, Field<P>
             t.up_columns(v);
         }
         for (size_t i = 0; i < rows; ++i)
-            x[i] = modulo_r::plus_multiple<16>(modulo_r::settled(x[i]) * modulo_r::settled(y[i]) - z[i]);
+            x[i] = modulo_r::plus_multiple<4>(modulo_r::settled(x[i]) * modulo_r::settled(y[i]) - z[i]);
         finish(x, p, s);
     });
 }
