@@ -29,8 +29,9 @@ def micro(args: argparse.Namespace) -> int:
 
 def prove(args: argparse.Namespace) -> int:
     from cuzkd.bench import prove
+    from cuzkd.bench.sources import Options
 
-    options = prove.Options(
+    options = Options(
         zkey=args.zkey,
         params=args.params,
         r1cs=args.r1cs,

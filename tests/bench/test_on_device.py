@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuzkd.backend import cpu
-from cuzkd.bench import micro, pinning, prove, transfer, trials
+from cuzkd.bench import micro, pinning, prove, sources, transfer, trials
 from cuzkd.bench.regimes import REGIMES
 from cuzkd.memory.upstream import PagesUpstream, RegisteringUpstream
 
@@ -78,6 +78,6 @@ def test_points_of_a_sum_are_those_of_the_processor(gpu, curve):
 
 def test_a_proof_of_a_file(gpu):
     folder = Path(__file__).parent.parent / "vectors" / "edge_pub100"
-    files = prove.Options(zkey=folder / "circuit.zkey", witness=folder / "circuit.wtns", rounds=2, stream=2)
+    files = sources.Options(zkey=folder / "circuit.zkey", witness=folder / "circuit.wtns", rounds=2, stream=2)
     (circuit,) = prove.run(gpu, files, print).numbers["circuits"]
     assert circuit["device_bytes"] > 0 and "h2d" in circuit["phases_s"][0]

@@ -12,8 +12,8 @@ from bench.fake_device import FakeDevice
 from cuzkd import cli
 from cuzkd.backend import cpu
 from cuzkd.backend.cpu import CpuBackend
-from cuzkd.bench import prove, rival
-from cuzkd.bench.prove import Options
+from cuzkd.bench import prove, rival, sources, subject
+from cuzkd.bench.sources import Options
 from cuzkd.circuits.registry import Registry
 from cuzkd.errors import DeviceFault, InvalidInput, InvalidWitness
 from cuzkd.formats import proof_bytes, snarkjs
@@ -132,7 +132,7 @@ def test_the_command(capsys, tmp_path):
 )
 def test_options_that_would_be_forgotten(given, says):
     with pytest.raises(InvalidInput, match=says):
-        prove.sources(options(**given))
+        sources.sources(options(**given))
 
 
 def test_tables_fit_a_terminal():
@@ -218,6 +218,6 @@ def test_a_witness_of_another_circuit():
 
 
 def test_a_proof_that_is_told_verified_and_is_not(monkeypatch):
-    monkeypatch.setattr(prove.subject, "verifier", SimpleNamespace(verify=lambda *args: False))
+    monkeypatch.setattr(subject, "verifier", SimpleNamespace(verify=lambda *args: False))
     with pytest.raises(DeviceFault, match="does not verify"):
         prove.run(CpuBackend(), of_files(NOPUB), print)
