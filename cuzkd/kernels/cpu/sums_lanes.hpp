@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    static constexpr size_t CHAINS = 2;  // running products: while one waits for its carries, the other goes on
+    static constexpr size_t CHAINS = 4;  // running products, of every fourth group; groups that are worked on together
     static constexpr size_t AHEAD = 4;   // groups whose points are on their way
     // Entries are turned, too, so that a step reads them one after the other: a cache line of each walk at a time. The
     // stride keeps the steps' places apart in the first-level cache.
@@ -186,51 +186,68 @@ private:
         return select(flags.keep, X::one(), select(flags.twice, (y1 + y1).carried(), d));
     }
 
-    // Products of all d, a chain in each lane -> their inverses, times 2^(E/2 - E): the slope comes out by so much less.
-    static void invert(X products[CHAINS]) {
-        static_assert(CHAINS == 2);
-        F lane[8], before[8];
-        // As elements these are not x 2^(64 N) but their inverses are to be as wrong as they are: 2^(3 E/2) puts it right.
-        static const F scale = power_of_two(3 * E / 2);
-        to_elements((products[0] * products[1]).reduced().canonical(), lane);
+    // Products of all d, chain by chain and lane by lane -> their inverses, times 2^(-E/2).
+    static void invert(X chains[CHAINS]) {
+        X before[CHAINS], all = chains[0];
+        for (size_t c = 1; c < CHAINS; ++c) before[c] = all, all = (all * chains[c]).carried();
+        F lane[8], lane_before[8];
+        to_elements(LooseOf<F>(all).reduced().canonical(), lane);
         F product = lane[0];
-        for (int k = 1; k < 8; ++k) before[k] = product, product = product * lane[k];
+        for (int k = 1; k < 8; ++k) lane_before[k] = product, product = product * lane[k];
+        // The lanes are x R, not x 2^(64 N), and so are to be their inverses: hence R^2/2^(128 N) = 2^(2 E).
+        static const F scale = power_of_two(2 * E - E / 2);
         F inverse = product.inv() * scale;
         for (int k = 7; k > 0; --k) {
-            F here = inverse * before[k];
+            F here = inverse * lane_before[k];
             inverse = inverse * lane[k];
             lane[k] = here;
         }
         lane[0] = inverse;
-        X both = from_elements(lane), first = products[0];
-        products[0] = (both * products[1]).carried();
-        products[1] = (both * first).carried();
+        all = from_elements(lane);
+        for (size_t c = CHAINS - 1; c > 0; --c) {
+            X here = (all * before[c]).carried();
+            all = (all * chains[c]).carried();
+            chains[c] = here;
+        }
+        chains[0] = all;
     }
 
+    // A product waits long for its own carries: groups go through each step together, so that others fill the time.
     void backward(size_t busy, X inverses[CHAINS]) {
-        for (size_t g = (busy + 7) / 8; g-- > 0;) {
-            Group& group = groups_[g];
-            const Flags flags = flags_[g];
-            X& running = inverses[g % CHAINS];
-            X d = X::load(group.d), x = X::load(group.x), y = X::load(group.y);
-            X inverse = (running * X::load(group.before)).carried();
-            running = (running * d).carried();
-            X rise = (LooseOf<F>::load(group.next_y) - y + X::multiple(2)).carried();
-            if (flags.twice) tangents(flags.twice, x, rise, d);
-            X slope = (rise * inverse).carried();
-            X x3 = (sqr(slope) - x - x - d + X::multiple(5)).reduced();
-            X y3 = (slope.template shl<E / 2>() * (x - x3 + X::multiple(2)).carried() - y + X::multiple(2)).reduced();
-            if (flags.keep) x3 = select(flags.keep, x, x3), y3 = select(flags.keep, y, y3);
-            x3.store(group.x);
-            y3.store(group.y);
+        X inverse[CHAINS], slope[CHAINS], x3[CHAINS];
+        for (size_t groups = (busy + 7) / 8, first; groups > 0; groups = first) {
+            first = (groups - 1) / CHAINS * CHAINS;
+            Group* group = &groups_[first];
+            const Flags* flags = &flags_[first];
+            const size_t n = groups - first;
+            for (size_t c = 0; c < n; ++c) {
+                inverse[c] = (inverses[c] * X::load(group[c].before)).carried();
+                inverses[c] = (inverses[c] * X::load(group[c].d)).carried();
+            }
+            for (size_t c = 0; c < n; ++c) {
+                X rise = (LooseOf<F>::load(group[c].next_y) - X::load(group[c].y) + X::multiple(2)).carried();
+                if (flags[c].twice) tangents(flags[c].twice, group[c], rise);
+                slope[c] = (rise * inverse[c]).carried();
+            }
+            for (size_t c = 0; c < n; ++c) {
+                X x = X::load(group[c].x);
+                x3[c] = (sqr(slope[c]) - x - x - X::load(group[c].d) + X::multiple(5)).reduced();
+            }
+            for (size_t c = 0; c < n; ++c) {
+                X x = X::load(group[c].x), y = X::load(group[c].y), run = (x - x3[c] + X::multiple(2)).carried();
+                X y3 = (slope[c].template shl<E / 2>() * run - y + X::multiple(2)).reduced();
+                if (Mask8 keep = flags[c].keep) x3[c] = select(keep, x, x3[c]), y3 = select(keep, y, y3);
+                x3[c].store(group[c].x);
+                y3.store(group[c].y);
+            }
         }
     }
 
     // Lanes that double: the slope's numerator is 3 x^2, and in place of d = x2 - x1 + 2 p comes 2 p, as x2 = x1.
-    static __attribute__((noinline)) void tangents(Mask8 twice, const X& x, X& rise, X& d) {
-        X xx = (x.template shl<E>() * x).carried();
+    static __attribute__((noinline)) void tangents(Mask8 twice, Group& group, X& rise) {
+        X x = X::load(group.x), xx = (x.template shl<E>() * x).carried();
         rise = select(twice, (xx + xx + xx).carried(), rise);
-        d = select(twice, (X::zero() + X::multiple(2)).carried(), d);
+        select(twice, (X::zero() + X::multiple(2)).carried(), X::load(group.d)).store(group.d);
     }
 
     void end(const Walk<F>* walks, size_t n) {
