@@ -94,6 +94,7 @@ def machine(backend: Backend) -> Mapping[str, Any]:
         "processor": cpu.CpuBackend().device_name,
         "cores": len(os.sched_getaffinity(0)),
         "threads": cpu.threads(),
+        "native": cpu.build,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -105,5 +106,5 @@ def where(backend: Backend) -> str:
     """The machine in one line."""
     at = machine(backend)
     memory = round(at["memory_bytes"] / GIB)
-    host = f"{at['cores']} cores of {at['processor']}, {memory} GiB"
+    host = f"{at['cores']} cores of {at['processor']} ({at['native']}), {memory} GiB"
     return host if backend.name != "cuda" else f"{at['device']}, {host}"

@@ -84,7 +84,7 @@ def open_parts(config: wire.Configure, reporter: Reporter) -> Parts:
     backend = choice.backend
     if backend.name == "cuda":
         lock_device(backend.device, Path(config.state_dir) / "provers", reporter)
-    said = {"backend": backend.name, "device": backend.device, "reason": choice.reason}
+    said = {"backend": backend.name, "device": backend.device, "reason": choice.reason, "native": cpu.build}
     reporter.log("info", "backend_chosen", said, {"threads": cpu.threads()})
     registry = Registry(config.state_dir)
     curves = sorted({manifest.curve for manifest in registry.list()})
