@@ -137,6 +137,24 @@ def test_transforms_equal_the_definition(library, curve, log_n, family, rng):
         same(out, REFERENCE.ntt(curve, x, family, inverse=inverse))
 
 
+@pytest.mark.parametrize("op", ["down", "up"])
+def test_the_longest_networks(library, portable, curve, op, rng):
+    """14 layers, as for a vector of 2^28, of values from p to 2 p: lane by lane a transform, one end in reversed order."""
+    r, n = CURVES[curve].r, 1 << 14
+    lanes = [vector(curve, n, rng) for _ in range(6)]
+    lanes += [np.zeros((n, 4), np.uint64), limbs.to_montgomery([-pow(2, -256, r) % r] * n, r)]
+    x = np.ascontiguousarray(np.stack(lanes, axis=1))
+    assert not library.network(op.encode(), curve.encode(), pointer(x), ctypes.c_uint64(5))
+    places = np.array([int(f"{i:014b}"[::-1], 2) for i in range(n)])
+    for lane, before in enumerate(lanes):
+        if op == "up":
+            same(x[:, lane], portable.ntt(curve, before[places], 5))
+        else:
+            times_n = limbs.to_montgomery([n] * n, r)
+            coefficients = portable.ntt(curve, before, 5, inverse=True)
+            same(x[places, lane], portable.field_op(curve, "fr", "mul", coefficients, times_n))
+
+
 @pytest.mark.parametrize("log_n", range(6, 14))
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_quotients_equal_the_portable_ones(library, portable, curve, log_n, reduction, rng):

@@ -26,6 +26,21 @@ static int quotients(const std::string& op, Field<P>* a, Field<P>* b, Field<P>* 
     return 0;
 }
 
+// Down or up on x [n][8] in place: n of a column at its longest. Values at their greatest: p is added to each.
+template <class P>
+static int networks(const std::string& op, Field<P>* x, uint64_t family) {
+    const auto domain = LaneDomain<P>::get(family, LaneDomain<P>::MAX_LOG);
+    const size_t n = domain->columns;
+    const auto v = workspace<Loose<P>>(n);
+    for (size_t i = 0; i < n; ++i) v[i] = modulo_r::plus_multiple<1>(Lanes<P>::gather_from(x + 8 * i));
+    auto nothing = [](Loose<P>*, size_t, size_t) {};
+    if (op == "down") domain->network().template walk<true, false>(v.get(), n, nothing);
+    else if (op == "up") domain->network().template walk<false, true>(v.get(), n, nothing);
+    else return 1;
+    for (size_t i = 0; i < n; ++i) modulo_r::canonical(v[i]).scatter_to(x + 8 * i);
+    return 0;
+}
+
 template <class Call>
 static int with_field(const std::string& curve, Call call) {
     if (curve == "bn254") return call(Bn254::Fr{});
@@ -56,5 +71,12 @@ EXPORT int transform(const char* curve, uint64_t* x, int log_n, uint64_t family,
         using Fr = decltype(field);
         plain_transform_by_lanes(reinterpret_cast<Fr*>(x), log_n, family, inverse, *reinterpret_cast<const Fr*>(scale));
         return 0;
+    });
+}
+
+EXPORT int network(const char* op, const char* curve, uint64_t* x, uint64_t family) {
+    return with_field(curve, [&](auto field) {
+        using Fr = decltype(field);
+        return networks(op, reinterpret_cast<Fr*>(x), family);
     });
 }
