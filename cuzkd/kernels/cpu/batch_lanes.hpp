@@ -29,7 +29,7 @@ public:
     void add(uint32_t out, const Entry* entries, size_t n, Point* sums) {
         lists_.push_back({entries, n, out});
         total_ += n;
-        if (total_ >= ENOUGH) reduce(sums);
+        if (total_ + lists_.size() >= ENOUGH) reduce(sums);
     }
 
     // Sums every list into sums[list.out] (infinity for an empty list) and forgets them.
@@ -55,7 +55,7 @@ private:
     };
 
     static constexpr size_t LANES = LaneSums<F>::LANES;
-    static constexpr size_t ENOUGH = 32 * LANES;  // entries
+    static constexpr size_t ENOUGH = 32 * LANES;  // entries and lists
     // Lanes fewer than these are not worth an inversion, which takes as long as so many additions.
     static constexpr size_t FEW = 64;
     static constexpr size_t LONGEST = 128;  // walks: then most additions of a long list have full lanes, and parts are few

@@ -31,11 +31,13 @@ class Msm {
     using Point = Affine<F>;
     using Sum = Xyzz<F>;
     using Adder = std::conditional_t<HAS_LANES, LaneAdder<F>, BatchAdder<F>>;
+    static constexpr size_t COPIED_BYTES = size_t(2) << 20;  // what a second-level cache does not hold
 
 public:
     // sum over i of scalar[first + i] * bases[i]; bases has scalars.count - first points.
     Msm(const Point* bases, size_t first, const Scalars& scalars)
-        : bases_(bases), first_(first), scalars_(scalars), present_(bases, first, scalars.count) {}
+        : first_(first), scalars_(scalars), near_(worth_a_copy() ? workspace<Point>(scalars.count - first) : nullptr),
+          present_(bases, first, scalars.count, near_.get()), bases_(near_ ? near_.get() : bases) {}
 
     Point run() {
         Sum total = ones();
@@ -50,6 +52,13 @@ public:
     }
 
 private:
+    // Every base is fetched once for each window, in no order: from huge pages, each in its own cache line, that takes half
+    // the time that it takes from a mapped file. Measured at 2^20 on BN254, G1: the whole sum a fifth faster.
+    bool worth_a_copy() const {
+        size_t n = scalars_.count - first_;
+        return HAS_LANES && n * sizeof(Point) >= COPIED_BYTES && scalars_.bucket_entries() >= 4 * n;
+    }
+
     // Tasks for work of `total` units, of which a task should have at least `grain`.
     static size_t task_count(size_t total, size_t grain) {
         return std::min(total / grain + 1, size_t(4) * Pool::instance().width());
@@ -102,28 +111,29 @@ private:
     }
 
     void fill() {
-        size_t n_windows = scalars_.windows.size(), total = 0;
-        std::vector<size_t> before(n_windows + 1);  // entries of the windows before
-        for (size_t w = 0; w < n_windows; ++w) before[w] = total, total += scalars_.windows[w].entries.size();
-        before[n_windows] = total;
-        buckets_.assign(n_windows * scalars_.buckets(), Point::infinity());
+        n_windows_ = scalars_.windows.size();
+        while (scalars_.windows[n_windows_ - 1].entries.size() == 0) --n_windows_;  // small scalars leave upper ones empty
+        std::vector<size_t> before(n_windows_ + 1);  // entries of the windows before
+        for (size_t w = 0; w < n_windows_; ++w) before[w + 1] = before[w] + scalars_.windows[w].entries.size();
+        const size_t total = before[n_windows_];
+        buckets_ = workspace<Point>(n_windows_ * scalars_.buckets());
         size_t tasks = task_count(total, 512);
         Pool::instance().run(tasks, [&](size_t task) {
             Adder& adder = Adder::local(bases_);
             PresentLists<Adder> lists(present_, adder);
             size_t begin = total * task / tasks, end = total * (task + 1) / tasks;
-            for (size_t w = 0; w < n_windows; ++w) {
-                if (before[w + 1] <= begin || before[w] >= end) continue;
+            for (size_t w = 0; w < n_windows_; ++w) {
+                const bool empty = before[w] == before[w + 1];
+                if (empty ? before[w] < begin || before[w] >= end : before[w + 1] <= begin || before[w] >= end) continue;
                 const Window& window = scalars_.windows[w];
                 // Buckets whose first entry lies in this task's range.
                 size_t from = before[w] >= begin ? 0 : bucket_at(window, begin - before[w]);
                 size_t to = before[w + 1] <= end ? scalars_.buckets() : bucket_at(window, end - before[w]);
                 for (size_t b = from; b < to; ++b)
-                    if (size_t n = window.start[b + 1] - window.start[b])
-                        lists.add(static_cast<uint32_t>(w * scalars_.buckets() + b), &window.entries[window.start[b]], n,
-                                  buckets_.data());
+                    lists.add(static_cast<uint32_t>(w * scalars_.buckets() + b), window.entries.first + window.start[b],
+                              window.start[b + 1] - window.start[b], buckets_.get());
             }
-            adder.reduce(buckets_.data());
+            adder.reduce(buckets_.get());
         });
     }
 
@@ -134,7 +144,7 @@ private:
 
     // Weighted bucket sums, bit by bit. Item 2w: the rows of window w, with weights from 0; item 2w + 1: its columns, from 1.
     void fold() {
-        const size_t n_items = 2 * scalars_.windows.size(), log_columns = scalars_.c / 2;
+        const size_t n_items = 2 * n_windows_, log_columns = scalars_.c / 2;
         const size_t columns = size_t(1) << log_columns, rows = scalars_.buckets() / columns;
         n_bits_ = log_columns + 1;
         bit_sums_.assign(n_items * n_bits_, Point::infinity());
@@ -142,9 +152,9 @@ private:
         Pool::instance().run(tasks, [&](size_t task) {
             size_t begin = n_items * task / tasks, end = n_items * (task + 1) / tasks, most = std::max(rows, columns);
             std::vector<Point> lines((end - begin) * most, Point::infinity());
-            std::vector<Entry> entries((end - begin) * rows * columns);
-            Adder& adder = Adder::local(buckets_.data());
-            Entry* at = entries.data();
+            auto entries = workspace<Entry>((end - begin) * rows * columns);
+            Adder& adder = Adder::local(buckets_.get());
+            Entry* at = entries.get();
             for (size_t item = begin; item < end; ++item) {
                 const bool by_row = item % 2 == 0;
                 for (size_t l = 0; l < (by_row ? rows : columns); ++l) {
@@ -181,10 +191,10 @@ private:
     Sum combine() const {
         const size_t c = scalars_.c, log_columns = c / 2;
         Sum total = Sum::infinity();
-        for (size_t place = c * scalars_.windows.size() + 1; place-- > 0;) {
+        for (size_t place = c * n_windows_ + 1; place-- > 0;) {
             total = total.dbl();
             for (size_t w = place / c, back = 0; back < 2 && w + 1 > back; ++back) {  // columns reach the window above
-                if (w - back >= scalars_.windows.size()) continue;
+                if (w - back >= n_windows_) continue;
                 size_t k = place - c * (w - back);
                 const Point* sums = &bit_sums_[2 * (w - back) * n_bits_];
                 if (k >= log_columns && k - log_columns < n_bits_) total = total.add(sums[k - log_columns]);
@@ -194,11 +204,13 @@ private:
         return total;
     }
 
-    const Point* bases_;
     size_t first_;
     const Scalars& scalars_;
+    const Workspace<Point> near_;  // a copy of the bases, or nothing
     const Present present_;
-    std::vector<Point> buckets_;   // [window][bucket]
+    const Point* bases_;
+    Workspace<Point> buckets_;     // [window][bucket]
+    size_t n_windows_ = 0;         // up to the last one that has entries
     size_t n_bits_ = 0;            // of a line's weight
     std::vector<Point> bit_sums_;  // [item][bit]
 };

@@ -5,6 +5,7 @@
 // as much memory traffic as one that is added.
 // Design: one pass over the bases in order makes a bitmap; entries are held against it before they mean any address.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <vector>
@@ -15,15 +16,19 @@
 
 class Present {
 public:
-    // Of `count` indices those from `first` on whose point, bases[index - first], is not infinity.
+    // Of `count` indices those from `first` on whose point, bases[index - first], is not infinity. copy: all points, or none.
     template <class F>
-    Present(const Affine<F>* bases, size_t first, size_t count) : first_(first), bits_((count + 63) / 64) {
+    Present(const Affine<F>* bases, size_t first, size_t count, Affine<F>* copy)
+        : first_(first), bits_((count + 63) / 64) {
         std::atomic<bool> all{first == 0};
         parallel_ranges(bits_.size(), 128, [&](size_t begin, size_t end) {
             bool here = true;
             for (size_t word = begin; word < end; ++word) {
-                for (size_t i = 64 * word; i < std::min(count, 64 * word + 64); ++i)
-                    bits_[word] |= uint64_t(i >= first && !bases[i - first].is_infinity()) << (i % 64);
+                const size_t from = std::max(first, 64 * word), to = std::min(count, 64 * word + 64);
+                for (size_t i = from; i < to; ++i) {
+                    bits_[word] |= uint64_t(!bases[i - first].is_infinity()) << (i % 64);
+                    if (copy) copy[i - first] = bases[i - first];
+                }
                 here = here && bits_[word] == (count - 64 * word < 64 ? (uint64_t(1) << count % 64) - 1 : ~uint64_t(0));
             }
             if (!here) all = false;
