@@ -139,7 +139,7 @@ def test_transforms_equal_the_definition(library, curve, log_n, family, rng):
 
 @pytest.mark.parametrize("op", ["down", "up"])
 def test_the_longest_networks(library, portable, curve, op, rng):
-    """14 layers, as for a vector of 2^28, of values from p to 2 p: lane by lane a transform, one end in reversed order."""
+    """14 layers, as for 2^28, of values from p to 2 p: lane by lane a transform, one end in reversed order."""
     r, n = CURVES[curve].r, 1 << 14
     lanes = [vector(curve, n, rng) for _ in range(6)]
     lanes += [np.zeros((n, 4), np.uint64), limbs.to_montgomery([-pow(2, -256, r) % r] * n, r)]
