@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string>
 
-#include "cpu/lanes.hpp"
+#include "cpu/lanes2.hpp"
 #include "curves.cuh"
 
 template <class P>
@@ -52,6 +52,20 @@ static int turn(const std::string& op, const uint64_t* a, uint64_t* out, size_t 
     return 0;
 }
 
+// Of the quadratic extension: [groups][coordinate][limb][lane].
+template <class P>
+static int run2(const std::string& op, const uint64_t* a, const uint64_t* b, uint64_t* out, size_t groups) {
+    using X = Lanes2<P>;
+    for (size_t g = 0; g < groups; ++g, a += X::WORDS, b += X::WORDS, out += X::WORDS) {
+        X x = X::load(a), y = X::load(b);
+        if (op == "mul") (x * y).carried().store(out);
+        else if (op == "sqr") sqr(x).carried().store(out);
+        else if (op == "is_zero") all_ones(x.is_zero()).store(out);
+        else return 1;
+    }
+    return 0;
+}
+
 template <class P>
 static int any(const std::string& op, const uint64_t* a, const uint64_t* b, uint64_t* out, size_t groups) {
     if (op == "one") return Lanes<P>::one().store(out), 0;
@@ -64,6 +78,8 @@ extern "C" __attribute__((visibility("default"))) int probe(const char* op, cons
     std::string f = field;
     if (f == "bn254 fq") return any<Bn254FqParams>(op, a, b, out, groups);
     if (f == "bn254 fr") return any<Bn254FrParams>(op, a, b, out, groups);
+    if (f == "bn254 fq2") return run2<Bn254FqParams>(op, a, b, out, groups);
+    if (f == "bls12_381 fq2") return run2<Bls12381FqParams>(op, a, b, out, groups);
     if (f == "bls12_381 fq") return any<Bls12381FqParams>(op, a, b, out, groups);
     if (f == "bls12_381 fr") return any<Bls12381FrParams>(op, a, b, out, groups);
     return 1;

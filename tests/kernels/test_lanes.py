@@ -31,6 +31,7 @@ REAL = [
     "-Wno-maybe-uninitialized",
     "-Wno-uninitialized",
 ]
+FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
 BUILDS = {"emulated": ["-DCUZKD_EMULATE_VEC8=1"], "real": REAL}
 FIELDS = ["bn254 fq", "bn254 fr", "bls12_381 fq", "bls12_381 fr"]
 LOW52 = (1 << 52) - 1
@@ -41,8 +42,7 @@ def library(request, tmp_path_factory):
     if request.param == "real" and "ifma" not in native.usable():
         pytest.skip("this processor has no AVX-512 IFMA")
     out = tmp_path_factory.mktemp("lanes") / "probe.so"
-    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-    flags += BUILDS[request.param]
+    flags = [*FLAGS, *BUILDS[request.param]]
     subprocess.run(["g++", *flags, f"-I{HEADERS}", str(HERE / "lanes_probe.cpp"), "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))
 
@@ -208,6 +208,51 @@ def test_select(probe, rng):
     x, y = [rng.randrange(probe.p) for _ in range(16)], [rng.randrange(probe.p) for _ in range(16)]
     expected = [a if 0xA5 >> k % 8 & 1 else b for k, (a, b) in enumerate(zip(x, y, strict=True))]
     assert probe("select", x, y) == expected
+
+
+class Probe2(Probe):
+    """The quadratic extension: pairs of ints in and out."""
+
+    def __call__(self, op, x, y=None):
+        n = len(x)
+        pad = [(0, 0)] * (-n % 8)
+
+        def both(values):
+            return np.stack([self.limbs([v[c] for v in [*values, *pad]]) for c in (0, 1)], axis=1)
+
+        a, b = both(x), both(x if y is None else y)
+        out = self.call(op, a, b, np.zeros_like(a))
+        if op == "is_zero":
+            return out[:, 0, 0].reshape(-1)[:n].tolist()
+        return list(zip(*(self.ints(out[:, c]) for c in (0, 1)), strict=True))[:n]
+
+
+@pytest.fixture(params=["bn254 fq2", "bls12_381 fq2"])
+def probe2(request, library):
+    probe = Probe2(library, request.param.removesuffix("2"))
+    probe.field = request.param
+    return probe
+
+
+@pytest.mark.parametrize("bound", [2, 4])
+def test_products_of_the_extension(probe2, bound, rng):
+    """Right modulo p, and as small as sums of points need them: products below 3 p, squares below 2 p."""
+    p, inverse = probe2.p, pow(probe2.r, -1, probe2.p)
+    x, y = (list(zip(*pairs(below(probe2, bound * p, rng), rng, 1200), strict=True)) for _ in range(2))
+    for got, (a0, a1), (b0, b1) in zip(probe2("mul", x, y), x, y, strict=True):
+        assert [v % p for v in got] == [(a0 * b0 - a1 * b1) * inverse % p, (a0 * b1 + a1 * b0) * inverse % p]
+        assert max(got) < 3 * p
+    for got, (a0, a1) in zip(probe2("sqr", x), x, strict=True):
+        assert [v % p for v in got] == [(a0 * a0 - a1 * a1) * inverse % p, 2 * a0 * a1 * inverse % p]
+        assert max(got) < 2 * p
+
+
+def test_zeros_of_the_extension(probe2, rng):
+    p = probe2.p
+    values = [0, p, 3 * p, 1, p + 1, p << 1 | 1, rng.randrange(p)]
+    x = list(itertools.product(values, values))
+    expected = [(1 << 64) - 1 if a % p == b % p == 0 else 0 for a, b in x]
+    assert probe2("is_zero", x) == expected
 
 
 def words(values, n):
