@@ -153,9 +153,9 @@ class CpuUpload:
         """Nothing travels."""
 
 
-# Of a domain, as a logarithm. Small sums leave threads idle at their ends, so two of them run at a time; two large ones
-# would only take more memory.
-LARGEST_SIDE_BY_SIDE = 17
+# Domains, as logarithms. Small sums leave threads idle at their ends, so two of them run at a time; the smallest are over
+# before another thread is there, and two large ones would only take more memory.
+SIDE_BY_SIDE = range(7, 18)
 PHASE_OF = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
 OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
 
@@ -165,7 +165,7 @@ class CpuRun:
 
     def __init__(self, upload: CpuUpload, parallel_g2: bool = True) -> None:
         self._upload = upload
-        small = upload.key.arrays.log_domain <= LARGEST_SIDE_BY_SIDE
+        small = upload.key.arrays.log_domain in SIDE_BY_SIDE
         self._side_by_side = parallel_g2 and small and threads() > 1
         self._cancel = _native.CancelFlag()
         self._spans: list[Span] = []

@@ -55,6 +55,7 @@ def test_sums_equal_the_reference(
     curve, log_domain, n_wires, n_public, parallel_g2, reduction, rng, monkeypatch
 ):
     monkeypatch.setattr(cpu, "threads", lambda: 2)  # wherever this runs
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
     k = key(curve, log_domain, n_wires, n_public, rng, reduction)
     a, b, z = vectors(k, rng)
     got, expected = prove(cpu.CpuBackend(parallel_g2), k, a, b, z), prove(ReferenceBackend(), k, a, b, z)
@@ -69,8 +70,10 @@ def test_large_sums_have_the_threads_to_themselves(monkeypatch, rng):
     """One after the other, the quotient's first: then the scalars of one vector are prepared at a time."""
     k = key("bn254", 3, 12, 4, rng)
     v = vectors(k, rng)
+    monkeypatch.setattr(cpu, "threads", lambda: 2)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
     small = prove(cpu.CpuBackend(), k, *v)
-    monkeypatch.setattr(cpu, "LARGEST_SIDE_BY_SIDE", 2)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(3))
     large = prove(cpu.CpuBackend(), k, *v)
     assert all(np.array_equal(getattr(small, name), getattr(large, name)) for name in SUMS)
     assert [(span.phase, span.row) for span in large.spans] == [
@@ -112,7 +115,9 @@ def launched(backend, k, a, b, z):
 
 
 @pytest.mark.parametrize("backend", [cpu.CpuBackend(), cpu.CpuBackend(parallel_g2=False), ReferenceBackend()])
-def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng):
+def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng, monkeypatch):
+    monkeypatch.setattr(cpu, "threads", lambda: 2)
+    monkeypatch.setattr(cpu, "SIDE_BY_SIDE", range(4))
     k = key(curve, 3, 12, 4, rng)
     v = vectors(k, rng)
     cancelled, other, late = (launched(backend, k, *v) for _ in range(3))
