@@ -153,8 +153,8 @@ class CpuUpload:
         """Nothing travels."""
 
 
-# Domains, as logarithms. Small sums leave threads idle at their ends, so two of them run at a time; the smallest are over
-# before another thread is there, and two large ones would only take more memory.
+# Domains, as logarithms. Small sums leave threads idle at their ends, so two of them run at a time; the smallest are
+# over before another thread is there, and two large ones would only take more memory.
 SIDE_BY_SIDE = range(7, 18)
 PHASE_OF = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
 OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
