@@ -12,6 +12,7 @@
 
 #include "cpu/pool.hpp"
 #include "cpu/scalars.hpp"
+#include "cpu/vec8.hpp"
 #include "curve.cuh"
 
 class Present {
@@ -39,13 +40,12 @@ public:
     // Every index, so that lists may be taken as they are.
     bool all() const { return all_; }
 
-    // Copies the entries with a part, their indices counted from `first`. Returns how many; writes at most n.
+    static constexpr size_t SPARE = 16;
+    // Copies the entries with a part, their indices counted from `first`. Returns how many; writes up to n + SPARE.
     size_t keep(const Entry* from, size_t n, Entry* to) const {
         size_t kept = 0;
-        for (size_t i = 0; i < n; ++i) {
-            to[kept] = static_cast<Entry>(from[i] - 2 * first_);
-            kept += bits_[from[i] >> 7] >> (from[i] >> 1 & 63) & 1;
-        }
+        for (size_t i = 0; i < n; i += 16)
+            kept += keep_marked(from + i, std::min<size_t>(16, n - i), bits_.data(), static_cast<Entry>(2 * first_), to + kept);
         return kept;
     }
 
@@ -65,10 +65,10 @@ public:
     template <class Point>
     void add(uint32_t out, const Entry* entries, size_t n, Point* sums) {
         if (present_.all()) return adder_.add(out, entries, n, sums);
-        if (kept_.size() - used_ < n) {
+        if (kept_.size() < used_ + n + Present::SPARE) {
             adder_.reduce(sums);  // nothing points into kept_ any more
             used_ = 0;
-            if (kept_.size() < n) kept_.resize(std::max(n, ROOM));
+            if (kept_.size() < n + Present::SPARE) kept_.resize(std::max(n + Present::SPARE, ROOM));
         }
         size_t kept = present_.keep(entries, n, &kept_[used_]);
         adder_.add(out, &kept_[used_], kept, sums);

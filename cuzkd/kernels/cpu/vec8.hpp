@@ -108,6 +108,19 @@ VEC void turn_out(const V8 in[4], uint64_t* const rows[8], int c) {
     }
 }
 
+// Of up to 16 words those whose bit word >> 1 is set in `bits`, less `base`, one after the other to `to`, where there is room
+// for 16. Returns how many.
+VEC size_t keep_marked(const uint32_t* from, size_t n, const uint64_t* bits, uint32_t base, uint32_t* to) {
+    const __mmask16 here = static_cast<__mmask16>((1u << n) - 1);
+    __m512i word = _mm512_maskz_loadu_epi32(here, from);
+    __m512i half = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), here, _mm512_srli_epi32(word, 6), bits, 4);
+    __m512i place = _mm512_and_si512(_mm512_srli_epi32(word, 1), _mm512_set1_epi32(31));
+    __mmask16 marked = _mm512_test_epi32_mask(half, _mm512_sllv_epi32(_mm512_set1_epi32(1), place));
+    word = _mm512_sub_epi32(word, _mm512_set1_epi32(static_cast<int>(base)));
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(marked, word));
+    return static_cast<size_t>(__builtin_popcount(marked));
+}
+
 #else
 
 struct V8 {
@@ -159,6 +172,14 @@ inline V8 select(Mask8 mask, V8 a, V8 b) {
 inline V8 minus_where(Mask8 mask, V8 a, V8 b) { return select(mask, a - b, b); }
 inline V8 look_up(V8 index, V8 table) {
     return V8::make([&](int k) { return table.v[index.v[k] & 7]; });
+}
+inline size_t keep_marked(const uint32_t* from, size_t n, const uint64_t* bits, uint32_t base, uint32_t* to) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; ++i) {
+        to[kept] = from[i] - base;
+        kept += bits[from[i] >> 7] >> (from[i] >> 1 & 63) & 1;
+    }
+    return kept;
 }
 inline void turn_in(const uint64_t* const rows[8], int c, V8 out[4]) {
     for (int i = 0; i < 4; ++i) out[i] = V8::make([&](int k) { return rows[k][4 * c + i]; });
