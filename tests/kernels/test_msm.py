@@ -76,6 +76,20 @@ def test_more_than_a_batch(backend, curve, group, n, rng):
     check(backend, curve, group, logs, [1 if i % 5 else r - 1 for i in range(n)])
 
 
+@pytest.mark.parametrize("infinite", [0, 3], ids=["all finite", "a third infinite"])
+@pytest.mark.parametrize("first", [0, 5])
+def test_bases_that_no_cache_holds(build, curve, first, infinite, rng):
+    """They are copied together first: entries then mean other places, with and without gaps, and from `first` on."""
+    r, n = CURVES[curve].r, 50_000
+    logs = [0 if infinite and i % infinite == 1 else rng.randrange(r) for i in range(n)]
+    by = [rng.choice([1, r - 1, rng.randrange(r), rng.randrange(r)]) for i in range(n)]
+    prepared = build.prepare_scalars(curve, scalars(by))
+    out = known_points(curve, "g1", [0])[0]
+    build.msm(curve, "g1", known_points(curve, "g1", logs)[first:], prepared, first, out)
+    total = sum(k * s for k, s in zip(logs[first:], by[first:], strict=True)) % r
+    same(out[None], multiple(curve, "g1", total)[None])
+
+
 def test_any_number_of_threads_gives_the_same_point(curve, group, rng):
     r = CURVES[curve].r
     logs, by = ([rng.randrange(r) for _ in range(1500)] for _ in range(2))

@@ -3,10 +3,10 @@
 // Problem: keys hold a point for every wire and query, many of them infinity (half of B, in real circuits), and one sum leaves
 // out the first wires; the lists of scalars.hpp are common to all sums. A point that is looked at only to be left out costs
 // as much memory traffic as one that is added.
-// Design: one pass over the bases in order makes a bitmap; entries are held against it before they mean any address.
+// Design: one pass over the bases in order makes a bitmap; entries are held against it before they mean any address. The
+// points that remain can be moved together, into memory that is quicker to reach.
 #pragma once
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -17,42 +17,58 @@
 
 class Present {
 public:
-    // Of `count` indices those from `first` on whose point, bases[index - first], is not infinity. copy: all points, or none.
+    static constexpr size_t SPARE = 16;
+
+    // Of `count` indices those from `first` on whose point, bases[index - first], is not infinity.
     template <class F>
-    Present(const Affine<F>* bases, size_t first, size_t count, Affine<F>* copy)
-        : first_(first), bits_((count + 63) / 64) {
-        std::atomic<bool> all{first == 0};
+    Present(const Affine<F>* bases, size_t first, size_t count)
+        : first_(first), count_(count), bits_((count + 63) / 64), before_(bits_.size() + 1) {
         parallel_ranges(bits_.size(), 128, [&](size_t begin, size_t end) {
-            bool here = true;
-            for (size_t word = begin; word < end; ++word) {
-                const size_t from = std::max(first, 64 * word), to = std::min(count, 64 * word + 64);
-                for (size_t i = from; i < to; ++i) {
+            for (size_t word = begin; word < end; ++word)
+                for (size_t i = std::max(first, 64 * word); i < std::min(count, 64 * word + 64); ++i)
                     bits_[word] |= uint64_t(!bases[i - first].is_infinity()) << (i % 64);
-                    if (copy) copy[i - first] = bases[i - first];
-                }
-                here = here && bits_[word] == (count - 64 * word < 64 ? (uint64_t(1) << count % 64) - 1 : ~uint64_t(0));
-            }
-            if (!here) all = false;
         });
-        all_ = all;
+        for (size_t word = 0; word < bits_.size(); ++word)
+            before_[word + 1] = before_[word] + static_cast<uint32_t>(__builtin_popcountll(bits_[word]));
     }
 
+    size_t size() const { return before_.back(); }
     // Every index, so that lists may be taken as they are.
-    bool all() const { return all_; }
+    bool all() const { return size() == count_; }
 
-    static constexpr size_t SPARE = 16;
-    // Copies the entries with a part, their indices counted from `first`. Returns how many; writes up to n + SPARE.
+    // Copies the points that have a part, without gaps; entries mean places among those from now on.
+    template <class F>
+    void move_together(const Affine<F>* bases, Affine<F>* to) {
+        parallel_ranges(bits_.size(), 128, [&](size_t begin, size_t end) {
+            Affine<F>* at = to + before_[begin];
+            for (size_t word = begin; word < end; ++word)
+                for (uint64_t left = bits_[word]; left; left &= left - 1)
+                    *at++ = bases[64 * word + static_cast<size_t>(__builtin_ctzll(left)) - first_];
+        });
+        gaps_ = size() != count_ - first_;
+    }
+
+    // Copies the entries with a part, their indices counted from `first`, or among those with a part once these lie together.
+    // Returns how many; writes up to n + SPARE.
     size_t keep(const Entry* from, size_t n, Entry* to) const {
+        const Entry base = static_cast<Entry>(gaps_ ? 0 : 2 * first_);
         size_t kept = 0;
         for (size_t i = 0; i < n; i += 16)
-            kept += keep_marked(from + i, std::min<size_t>(16, n - i), bits_.data(), static_cast<Entry>(2 * first_), to + kept);
+            kept += keep_marked(from + i, std::min<size_t>(16, n - i), bits_.data(), base, to + kept);
+        for (size_t i = 0; gaps_ && i < kept; ++i) to[i] = place(to[i] >> 1) << 1 | (to[i] & 1);
         return kept;
     }
 
 private:
-    size_t first_;
+    Entry place(size_t index) const {
+        uint64_t below = bits_[index / 64] & ((uint64_t(1) << index % 64) - 1);
+        return before_[index / 64] + static_cast<uint32_t>(__builtin_popcountll(below));
+    }
+
+    size_t first_, count_;
     std::vector<uint64_t> bits_;
-    bool all_ = false;
+    std::vector<uint32_t> before_;  // that have a part, up to each word
+    bool gaps_ = false;             // points have been moved together, and there were gaps
 };
 
 // Gives lists to an adder, but for entries without a part.
