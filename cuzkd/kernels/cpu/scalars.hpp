@@ -80,9 +80,9 @@ private:
 
     // The width with the least work, counted in additions: one per entry, and for each bucket what its beginning, its end and
     // the fold (see msm.hpp) take, which is more beside the cheap additions of vectors. Measured on Sapphire Rapids, BN254 and
-    // BLS12-381, G1: best at 2^10 7 to 8, 2^12 9, 2^15 11 to 12, 2^18 13 to 14 with vectors.
+    // BLS12-381, G1: best at 2^10 7 to 8, 2^12 9, 2^15 11 to 12, 2^18 13 to 14 with vectors; 2^14 11, 2^18 15, 2^20 16 without.
     static int best_width(int bits, size_t n) {
-        constexpr double PER_BUCKET = HAS_LANES ? 4.5 : 2.2, PER_WINDOW = 80;
+        constexpr double PER_BUCKET = HAS_LANES ? 4.5 : 2.6, PER_WINDOW = 80;
         int best = 4;
         double least = 0;
         for (int c = 4; c <= 20; ++c) {
