@@ -163,29 +163,39 @@ def test_a_run_is_cancelled_while_others_work(rng):
 
 @pytest.mark.parametrize("call", ["msm", "prepare_scalars", "quotient"])
 def test_one_long_call_is_left_in_its_middle(call, rng):
-    """With one thread each takes far longer than until the flag is set, and none of them is cut into calls."""
+    """With one thread each takes far longer than until the flag is set, and none of them is cut into calls.
+
+    On a busy machine the flag may be set too late all the same: then again.
+    """
     native, n = cpu._native, 1 << 18
     values = np.resize(scalars([rng.randrange(CURVES["bls12_381"].r) for _ in range(512)]), (n, 4))
     few = np.resize(
         known_points("bls12_381", "g2", [rng.randrange(1 << 60) for _ in range(64)]), (n, 2, 2, 6)
     )
     prepared, many = native.prepare_scalars("bls12_381", values), np.resize(values, (8 * n, 4))
-    out, flag = np.empty((2, 2, 6), np.uint64), native.CancelFlag()
+    out, a, b, c = np.empty((2, 2, 6), np.uint64), *(values.copy() for _ in range(3))
     calls = {
-        "msm": lambda: native.msm("bls12_381", "g2", few, prepared, 0, out, flag),
-        "prepare_scalars": lambda: native.prepare_scalars("bls12_381", many, flag),
-        "quotient": lambda: native.quotient(
-            "bls12_381", values.copy(), values.copy(), values.copy(), 5, "circom", flag
-        ),
+        "msm": lambda flag: native.msm("bls12_381", "g2", few, prepared, 0, out, flag),
+        "prepare_scalars": lambda flag: native.prepare_scalars("bls12_381", many, flag),
+        "quotient": lambda flag: native.quotient("bls12_381", a, b, c, 5, "circom", flag),
     }
+
+    def left():
+        flag = native.CancelFlag()
+        timer = threading.Timer(0.005, flag.set)
+        timer.start()
+        try:
+            calls[call](flag)
+        except native.Cancelled:
+            return True
+        finally:
+            timer.join()
+        return False
+
     width = cpu.threads()
     cpu.set_threads(1)
     try:
-        timer = threading.Timer(0.01, flag.set)
-        timer.start()
-        with pytest.raises(native.Cancelled):
-            calls[call]()
-        timer.join()
+        assert any(left() for _ in range(20))
     finally:
         cpu.set_threads(width)
 
