@@ -2,7 +2,8 @@
 //
 // The same names as there, so that points of G1 and G2 are summed by one source. Products are Karatsuba's over columns
 // that are not reduced yet: three wide products and two reductions. The bounds of lanes.hpp hold for both coordinates,
-// but for products: factors below A p and B p (A B <= 17) give values below 3 p.
+// but for products: factors below A p and B p give values below (A B p/R + 2) p and (2 A B p/R + 1) p, so below 3 p while
+// A B <= 40 in the fields of points (R/p is 84 at least).
 #pragma once
 #include "cpu/lanes.hpp"
 #include "fq2.cuh"

@@ -12,7 +12,8 @@
 // Powers of two: coordinates are x 2^(64 N), products here divide by R = 2^(64 N + E). Ratios are exact whatever the form, so
 // the slope can be had in any; it is wanted as m 2^(64 N + E/2), whose square is in the form of coordinates. One factor of
 // the shared inverse sees to that. Where the slope meets a coordinate it is shifted by E/2 more.
-// Bounds: sums are below 1.01 p, products below 3 p; a difference gets 2 p, three of them 5 p.
+// Bounds: sums are below 1.01 p, products below 3 p; a difference gets 2 p, three of them 5 p. The largest product is that of
+// the shifted slope, 12 p, and a difference, 3.02 p, on BN254.
 #pragma once
 #include <algorithm>
 #include <cstddef>
