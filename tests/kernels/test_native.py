@@ -64,7 +64,7 @@ def test_the_variable_decides_in_a_process_of_its_own(build):
         pytest.skip(f"this processor lacks {', '.join(native.missing_flags(build))}")
     script = "from cuzkd.backend import cpu; print(cpu.build, cpu._native.__name__)"
     out = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-P", "-c", script],
         env={**os.environ, native.VARIABLE: build},
         capture_output=True,
         text=True,
