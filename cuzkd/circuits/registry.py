@@ -53,7 +53,7 @@ def _silent(done_bytes: int, total_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Circuit:
-    """An opened circuit: its manifest, and where its key is. Implements engine.residency.Openable."""
+    """An opened circuit: its manifest, and where its key is. Implements engine.prover.residency.Openable."""
 
     manifest: Manifest
     path: Path
