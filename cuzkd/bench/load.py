@@ -201,8 +201,9 @@ class _Bench:
         return made
 
     def _cancel_all(self) -> None:
+        """Those of the clients first, which are behind the others: else they would be reached meanwhile."""
         with ThreadPoolExecutor(LANES) as lanes:
-            list(lanes.map(self._daemon.client.cancel, self._unwanted))
+            list(lanes.map(self._daemon.client.cancel, reversed(self._unwanted)))
 
     def _clients(self, block: ExitStack, jobs: list[str]) -> Clients:
         """Those that are alive, once the others are not any more."""

@@ -2,10 +2,10 @@
 
 Problem. Pageable copies, pinning in place, staging, zero-copy: each has been argued for with numbers of its own
 machine and its own program. Only side by side, in one engine, do they say anything.
-Design. Each is an engine.transfer.Transfer. Synthesis, queues, mutex and kernels are the daemon's; so is the copy
-itself (`copy_up`), but for the one that copies through a ring. A regime differs in the kind of memory that its vectors
-are made in, and in what happens to them around the copy: spans `pin`, `stage_copy`, `unpin`, all in the thread that
-feeds the device.
+Design. Each is an engine.prover.transfer.Transfer. Synthesis, queues, mutex and kernels are the daemon's; so is the
+copy itself (`copy_up`), but for the one that copies through a ring. A regime differs in the kind of memory that its
+vectors are made in, and in what happens to them around the copy: spans `pin`, `stage_copy`, `unpin`, all in the thread
+that feeds the device.
 Life. REGIMES[name].opened(place) -> the transfer, given to a pipeline -> at the block's end what was made beforehand
 (staging buffers, threads) goes back.
 """

@@ -48,7 +48,7 @@ SETUP_BYTES = 320
 
 @dataclass(kw_only=True)
 class Provable(ABC):
-    """engine.residency.Openable, with a witness to prove. made_s: seconds that its parts took to make, or to load."""
+    """engine.prover.residency.Openable, with a witness to prove. made_s: seconds its parts took to make, or to load."""
 
     name: str
     digest: str

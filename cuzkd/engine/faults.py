@@ -165,14 +165,12 @@ class SharedFaults(PlannedFaults):
             text = file.read()
             items = _parse(text)
             action = _due(items, point, flips)
-            if (left := ",".join(map(str, items))) != text:
-                file.seek(0)
-                file.truncate()
-                file.write(left)
-                file.flush()
             if action:
                 with open(f"{self._path}.acted", "a") as acted:
                     acted.write(f"{action} {point} {os.getpid()}\n")
+            if (left := ",".join(map(str, items)).ljust(len(text))) != text:
+                # One write of the same length: who is killed in the middle of it leaves a whole plan.
+                os.pwrite(file.fileno(), left.encode(), 0)
         return action
 
 

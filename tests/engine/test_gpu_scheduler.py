@@ -61,9 +61,8 @@ def test_the_more_urgent_goes_first_to_the_last_queue(make, tmp_path):
     prover.front.wait(lambda: "proving" in prover.front.stages("job/2"))
     offers(prover, tmp_path, [3, 4, 5, 6], priority=1)
     prover.front.wait(lambda: "ready" in prover.front.stages("job/3"))
-    time.sleep(0.1)
     offers(prover, tmp_path, [7], priority=4)
-    prover.front.barrier()
+    prover.front.wait(lambda: "ready" in prover.front.stages("job/7"))
     prover.backend.result_gate.set()
     prover.front.answer(*(f"job/{x}" for x in range(2, 8)))
     order = [x for square in prover.backend.launched for x in range(2, 8) if x * x == square]

@@ -11,13 +11,13 @@ import subprocess
 import numpy as np
 import pytest
 from kernels.conftest import known_points
-from kernels.test_lanes import BUILDS, FLAGS, HEADERS, HERE
+from kernels.test_lanes import BUILDS, EACH_BUILD, FLAGS, HEADERS, HERE
 
 from cuzkd.backend import native
 from cuzkd.curves.params import CURVES
 
 
-@pytest.fixture(scope="session", params=list(BUILDS))
+@pytest.fixture(scope="session", params=EACH_BUILD)
 def library(request, tmp_path_factory):
     if request.param == "real" and "ifma" not in native.usable():
         pytest.skip("this processor has no AVX-512 IFMA")

@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 from kernels.conftest import nasty, same
-from kernels.test_lanes import BUILDS, HEADERS, HERE, LOW52
+from kernels.test_lanes import BUILDS, EACH_BUILD, HEADERS, HERE, LOW52
 
 from cuzkd.backend import cpu, native
 from cuzkd.backend.protocol import REDUCTIONS
@@ -23,7 +23,7 @@ R = 1 << 52 * N_LIMBS
 REFERENCE = ReferenceBackend()
 
 
-@pytest.fixture(scope="module", params=list(BUILDS))
+@pytest.fixture(scope="module", params=EACH_BUILD)
 def library(request, tmp_path_factory):
     if request.param == "real" and "ifma" not in native.usable():
         pytest.skip("this processor has no AVX-512 IFMA")

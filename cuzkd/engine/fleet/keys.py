@@ -35,9 +35,8 @@ class Keys:
         self._send = send
         self.used_s: dict[str, float] = {}
         self._loaded: dict[str, _Loaded] = {}  # by circuit
-        self.giving_way: set[str] = (
-            set()
-        )  # circuits whose keys make room, until the prover says that they are gone
+        # Circuits whose keys make room, until the prover says that they are gone.
+        self.giving_way: set[str] = set()
         self._asked: dict[str, list[tuple[Answers, Answer]]] = {}
 
     @property

@@ -43,7 +43,7 @@ SELFTEST_S = 60.0
 
 
 class Groth16:
-    """engine.finaliser.Groth16, by the floor of that name."""
+    """engine.prover.finaliser.Groth16, by the floor of that name."""
 
     def assemble(self, key: KeyHead, sums: MsmSums, r: int, s: int) -> Proof:
         return groth16_prover.assemble(key, sums, r, s)
