@@ -6,13 +6,14 @@
 // two bits for each wire say whether its value is 1, or neither 0 nor 1. They stay in the cache where the values
 // themselves would not, and answer for most wires of real circuits.
 #pragma once
+#include "memory.cuh"
 #include "sparse.cuh"
 
 constexpr uint32_t WIRE_BITS = 30, WIRE_MASK = (1u << WIRE_BITS) - 1;
 constexpr int FEW = 16;  // integers -FEW .. FEW are looked up in Montgomery form
 
-// Bits of 32 wires, the first one's lowest. Both 0: the value is 0.
-struct BitPlanes {
+// Bits of 32 wires, the first one's lowest. Both 0: the value is 0. Aligned, so that one load gets both.
+struct alignas(8) BitPlanes {
     uint32_t ones, others;
 };
 
@@ -25,7 +26,7 @@ struct Entries {
     int class_bytes;
     const Fr *table, *lookup;
 
-    HD uint32_t class_of(uint64_t e) const {
+    __device__ __forceinline__ uint32_t class_of(uint64_t e) const {
         if (class_bytes == 1) return static_cast<const uint8_t*>(classes)[e];
         if (class_bytes == 2) return static_cast<const unsigned short*>(classes)[e];
         return static_cast<const uint32_t*>(classes)[e];
@@ -39,9 +40,9 @@ struct RowSum {
     int64_t small;
     Fr plain, sum;
 
-    HD static RowSum zero() { return {0, Fr::zero(), Fr::zero()}; }
+    __device__ __forceinline__ static RowSum zero() { return {0, Fr::zero(), Fr::zero()}; }
 
-    HD void add(const Entries<Fr>& of, uint64_t e, const BitPlanes* planes, const Fr* z) {
+    __device__ __forceinline__ void add(const Entries<Fr>& of, uint64_t e, const BitPlanes* planes, const Fr* z) {
         const uint32_t word = of.words[e], wire = word & WIRE_MASK, kind = word >> WIRE_BITS, bit = wire & 31;
         const BitPlanes near = planes[wire >> 5];
         if (!(near.others >> bit & 1)) {
@@ -49,12 +50,12 @@ struct RowSum {
             if (kind < 2)
                 small += kind ? -v : v;
             else if (v)
-                sum = sum + of.lookup[2 * FEW + 1 + of.class_of(e)];
+                sum = sum + load(of.lookup + 2 * FEW + 1 + of.class_of(e));
             return;
         }
-        const Fr value = z[wire];
+        const Fr value = load(z + wire);
         if (kind >= 2) {
-            sum = sum + of.table[of.class_of(e)] * value;
+            sum = sum + load(of.table + of.class_of(e)) * value;
         } else if (is_small(value)) {
             const int64_t v = static_cast<int64_t>(value.v[0]);
             small += kind ? -v : v;
@@ -63,16 +64,16 @@ struct RowSum {
         }
     }
 
-    HD void add(const RowSum& other) {
+    __device__ __forceinline__ void add(const RowSum& other) {
         small += other.small;
         plain = plain + other.plain;
         sum = sum + other.sum;
     }
 
     // In Montgomery form.
-    HD Fr value(const Fr* lookup) const {
+    __device__ __forceinline__ Fr value(const Fr* lookup) const {
         Fr all = plain.is_zero() ? sum : sum + plain.from_canonical();
-        if (small >= -FEW && small <= FEW) return all + lookup[FEW + small];
+        if (small >= -FEW && small <= FEW) return all + load(lookup + FEW + small);
         Fr x = Fr::zero();
         x.v[0] = small < 0 ? 0 - static_cast<uint64_t>(small) : static_cast<uint64_t>(small);
         return all + x.from_canonical().neg_if(small < 0);

@@ -2,6 +2,7 @@
 //
 // Rows of real circuits are short, but for some hundreds of entries here and there, and one of these would keep the warp of
 // its neighbours waiting. Neighbouring rows lie side by side, so a warp reads its short rows' entries from few lines.
+#include "memory.cuh"
 #include "module.cuh"
 #include "packed_rows.cuh"
 
@@ -12,7 +13,7 @@ constexpr int THREADS = 128, WARPS = THREADS / 32;
 // planes[i / 32]: the bits of z[i], CANONICAL, i < n. Blocks of a multiple of 32 threads.
 KERNEL bit_planes(const Fr* z, uint64_t n, BitPlanes* planes) {
     uint64_t i = thread_index();
-    Fr value = i < n ? z[i] : Fr::zero();
+    Fr value = i < n ? load(z + i) : Fr::zero();
     uint64_t high = 0;
     UNROLL for (int k = 1; k < Fr::N; ++k) high |= value.v[k];
     bool one = high == 0 && value.v[0] == 1, other = (high | value.v[0]) != 0 && !one;
@@ -57,7 +58,7 @@ KERNEL __launch_bounds__(128) sparse_rows(const uint32_t* words, const void* cla
         if (k >= n_long) return;
         for (uint64_t e = long_begins[k] + lane; e < long_ends[k]; e += 32) sum.add(entries, e, planes, z);
         sum = gather(sum);
-        if (lane == 0) out[long_rows[k]] = sum.value(lookup);
+        if (lane == 0) store(out + long_rows[k], sum.value(lookup));
         return;
     }
     uint64_t i = static_cast<uint64_t>(blockIdx.x - long_blocks) * THREADS + threadIdx.x;
@@ -66,5 +67,5 @@ KERNEL __launch_bounds__(128) sparse_rows(const uint32_t* words, const void* cla
     if (end == FAR || end - begin > longest) return;
     const uint64_t start = starts[i >> 5];
     for (uint32_t e = begin; e < end; ++e) sum.add(entries, start + e, planes, z);
-    out[i] = sum.value(lookup);
+    store(out + i, sum.value(lookup));
 }
