@@ -7,8 +7,9 @@ Design: a `Module` is one .cu file with the types it is compiled for. All module
 compiled at once, one thread each (NVRTC runs without the GIL), straight to a cubin: that needs neither a GPU
 nor its driver, so the tests compile every module on any machine that has an NVRTC library. Compiled code lies
 in a private folder under a name that is a digest of everything that went into it: all sources and headers
-(those reached through an include, too), options, architecture and NVRTC's version. The digest of the sources
-is also given to the compiler as a macro, so that no other cache on the way can mistake one for another.
+(those reached through an include, too), options, architecture and NVRTC's version, but not of where the sources
+lie: a folder that was filled on one machine serves another. The digest of the sources is also given to the compiler
+as a macro, so that no other cache on the way can mistake one for another.
 Life of the data: sources in the installed package -> cubin bytes -> file, written under another name and
 moved into place -> cuda_device loads the file into the driver.
 """
@@ -177,7 +178,8 @@ class CubinCache:
     def path(self, module: Module) -> Path:
         """Where the module's cubin lies, or would lie."""
         digest = hashlib.sha256()
-        for part in (source_digest(), str(version()), *module.options(self.arch)):
+        options = (option for option in module.options(self.arch) if not option.startswith("-I"))
+        for part in (source_digest(), str(version()), *options):
             digest.update(part.encode() + b"\0")
         return self.folder / f"{module.name}.{self.arch}.{digest.hexdigest()[:32]}.cubin"
 

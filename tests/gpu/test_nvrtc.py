@@ -45,11 +45,13 @@ def test_compiled_code_is_used_again_until_a_source_changes(cache, monkeypatch, 
 
     copy = tmp_path / "kernels"
     shutil.copytree(nvrtc.KERNELS, copy, ignore=shutil.ignore_patterns("*.so", "cpu", "__pycache__"))
-    with (copy / "sparse.cuh").open("a") as header:  # reached through an include only
-        header.write("// one line more\n")
     monkeypatch.setattr(nvrtc, "KERNELS", copy)
     nvrtc.source_digest.cache_clear()
     try:
+        assert cache.path(module) == path  # wherever the sources lie
+        with (copy / "sparse.cuh").open("a") as header:  # reached through an include only
+            header.write("// one line more\n")
+        nvrtc.source_digest.cache_clear()
         assert cache.path(module) != path
     finally:
         monkeypatch.undo()
