@@ -23,7 +23,8 @@ def _warmup(args: argparse.Namespace) -> int:
     from cuzkd.backend import nvrtc
 
     curves = _installed(args.state_dir) if args.state_dir else args.curve or list(CURVES)
-    modules = [module for curve in curves for module in nvrtc.proving_modules(curve)]
+    kinds = (nvrtc.proving_modules, nvrtc.law_modules, nvrtc.setup_modules)[: 3 if args.all else 1]
+    modules = [module for curve in curves for kind in kinds for module in kind(curve)]
     for arch in args.arch or _architectures():
         cache, began = nvrtc.CubinCache(arch), time.monotonic()
         missing = cache.missing(modules)
@@ -68,4 +69,5 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument(
         "--arch", type=_arch, nargs="+", metavar="SM", help="sm_90 and the like (default: of the GPUs here)"
     )
+    command.add_argument("--all", action="store_true", help="and what benches and development keys run")
     command.set_defaults(run=_warmup)

@@ -44,6 +44,11 @@ def test_both_curves_for_each_architecture_once(asked, capsys, tmp_path):
     assert asked == [] and f"{len(wanted)} were there" in capsys.readouterr().out
 
 
+def test_what_benches_run_too(asked):
+    assert cli.main(["warmup", "--arch", "sm_90", "--all"]) == 0
+    assert {module for module, _ in asked} == set(nvrtc.all_modules())
+
+
 def test_curves_of_the_installed_circuits(asked, tmp_path):
     key = setup.setup(builtin.constraints("bls12_381", 1))
     Registry(tmp_path / "state").install("c", key, source="built in")
