@@ -59,6 +59,7 @@ def porep(args: argparse.Namespace) -> int:
         partitions=args.partitions,
         ready_target=args.ready_target,
         vram_bytes=args.vram_gib << 30,
+        host_bytes=args.host_gib << 30,
         folder=args.dir,
         out=args.out,
         trace=args.timeline,
@@ -219,6 +220,9 @@ def _porep_arguments(command: argparse.ArgumentParser) -> None:
     number(command, "--partitions", positive, 10, "of the stream")
     number(command, "--ready-target", positive, 2, "synthesised ahead")
     number(command, "--vram-gib", count, 0, "of the device that it may use, as if it had no more; 0: all")
+    number(
+        command, "--host-gib", count, 0, "that the host has, where it grows and says less; 0: what it says"
+    )
     command.add_argument("--out", type=Path, metavar="DIR", help="key, proofs, publics in snarkjs's formats")
     command.add_argument("--timeline", type=Path, metavar="FILE", help="trace for ui.perfetto.dev")
 

@@ -32,6 +32,7 @@ class Options:
     partitions: int = 10
     ready_target: int = 2
     vram_bytes: int = 0  # that the device may use; 0: what it has
+    host_bytes: int = 0  # that the host has; 0: what it says
     folder: Path | None = None  # for witness files
     out: Path | None = None  # for the key, proofs and publics in snarkjs's formats
     trace: Path | None = None
@@ -41,7 +42,8 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
     """Prove `partitions` of them, one job's worth of work after another."""
     distinct = min(options.partitions + 1, MAX_DISTINCT)
     circuit, holding = (options.curve, options.n_constraints), holders(backend, options.ready_target)
-    made = subject.make(*circuit, backend, options.folder, distinct, holding, options.vram_bytes)
+    memory = options.vram_bytes, options.host_bytes
+    made = subject.make(*circuit, backend, options.folder, distinct, holding, *memory)
     with made as bed:
         say(
             f"{DEVELOPMENT}; made in {bed.made_s['key']:.1f} s, constraints in {bed.made_s['constraints']:.1f} s"

@@ -26,7 +26,7 @@ from cuzkd.backend.protocol import QUERIES, Backend, KeyShape, LoadedKey
 from cuzkd.bench.report import GIB
 from cuzkd.circuits.synthetic import Synthetic
 from cuzkd.curves.params import CURVES
-from cuzkd.engine.fleet.budget_desk import auto_limit
+from cuzkd.engine.fleet.budget_desk import Limit, auto_limit
 from cuzkd.engine.prover.residency import constraint_bytes
 from cuzkd.errors import DeviceFault, NeverFits
 from cuzkd.formats.zkey import ROOT_FAMILY
@@ -128,15 +128,17 @@ def make(
     distinct: int = 16,
     holding: int = 1,
     vram_bytes: int = 0,
+    host_bytes: int = 0,
 ) -> Iterator[Subject]:
     """A subject of n_constraints, for a block. folder: where witness files go (default: memory, if there is room).
     holding: how many partitions will have vectors at a time. vram_bytes: the device uses no more once the key is made.
+    host_bytes: of memory that the host has; 0: what it says. Virtual machines that grow say less than they have.
 
     Raises InvalidInput for a size that cannot be, NeverFits where the host has not the memory for it, Exhausted when
     the device has no room for the key.
     """
     circuit = Synthetic(curve, n_constraints)
-    left = _require_room(circuit, backend, holding, vram_bytes > 0)
+    left = _require_room(circuit, backend, holding, vram_bytes > 0, host_bytes)
     if folder is None and (distinct + 1) * FR_BYTES * circuit.n_wires < min(left, _free(SHARED_MEMORY)):
         folder = SHARED_MEMORY
     with tempfile.TemporaryDirectory(prefix="cuzkd-bench-", dir=folder) as place:
@@ -163,7 +165,9 @@ def make(
             loaded.close()
 
 
-def _require_room(circuit: Synthetic, backend: Backend, holding: int, streamed: bool) -> int:
+def _require_room(
+    circuit: Synthetic, backend: Backend, holding: int, streamed: bool, host_bytes: int = 0
+) -> int:
     """Bytes of host memory that are left for others. streamed: the key may have to stay there. Raises NeverFits."""
     shape = KeyShape(
         curve=circuit.curve,
@@ -179,7 +183,10 @@ def _require_room(circuit: Synthetic, backend: Backend, holding: int, streamed: 
     if backend.name != "cuda" or streamed:
         fixed += 16 * CURVES[shape.curve].fq_limbs * (5 * shape.n_wires + shape.domain)
         making = 0 if backend.name == "cuda" else SETUP_BYTES * shape.domain
-    needed, limit = fixed + max(vectors, making), auto_limit()
+    needed = fixed + max(vectors, making)
+    limit = (
+        Limit(host_bytes * 9 // 10, f"nine tenths of {host_bytes} as told") if host_bytes else auto_limit()
+    )
     if needed > limit.limit_bytes:
         raise NeverFits(
             f"{circuit.n_constraints:,} constraints take {needed / GIB:.1f} GiB of host memory: {fixed / GIB:.1f} of "

@@ -60,6 +60,17 @@ def test_a_size_without_memory_is_refused_before_anything_is_made(monkeypatch, t
     assert not any(tmp_path.iterdir())
 
 
+def test_a_host_that_has_more_than_it_says(monkeypatch):
+    """Virtual machines that grow as their memory is used."""
+    limited(monkeypatch, 1 << 20)
+    circuit, told = Synthetic("bn254", N), 10 << 20
+    left = subject._require_room(circuit, CpuBackend(), 1, streamed=False, host_bytes=told)
+    limited(monkeypatch, 9 << 20)
+    assert left == subject._require_room(circuit, CpuBackend(), 1, streamed=False)
+    with pytest.raises(NeverFits, match="1048576 as told"):
+        subject._require_room(circuit, CpuBackend(), 1, streamed=False, host_bytes=1 << 20)
+
+
 def test_witnesses_lie_in_memory_only_where_it_has_room_beside_the_rest(monkeypatch, tmp_path):
     shared, disk = tmp_path / "shared", tmp_path / "disk"
     shared.mkdir()
