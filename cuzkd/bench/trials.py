@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,8 +29,11 @@ CHAIN_ROUNDS = 256  # products of one chain: so many that its loads and stores a
 _SEED = 1  # the same operands in every run
 
 
+@lru_cache(maxsize=1)
 def elements(modulus: int, n: int) -> U64:
-    """n numbers below it, random, as limbs; all but those that begin with its highest limb are possible."""
+    """n numbers below it, random, as limbs; all but those that begin with its highest limb are possible. Not to be
+    changed: the last ones are kept, gigabytes that several trials and their check want one after another.
+    """
     words = (modulus.bit_length() + 63) // 64
     out = np.random.default_rng(_SEED).integers(0, 1 << 64, (n, words), np.uint64)
     out[:, -1] %= np.uint64(modulus >> (64 * (words - 1)))
