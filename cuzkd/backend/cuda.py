@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
@@ -143,13 +144,12 @@ class CudaBackend:
 
     def _reserve(self, plan: MemoryPlan) -> None:
         """Have every lane keep what a proof takes, so that none asks for memory any more."""
-        gpu = self.gpu
-        for lane, nbytes in (
-            (gpu.compute, plan.scratch_bytes),
-            (gpu.side, plan.side_bytes),
-            (gpu.copy, plan.uploads * plan.upload_bytes),
-        ):
-            lane.reserve(nbytes + nbytes // MARGIN + ROUNDING)
+        self._reserve_for_kernels(plan)
+        self.gpu.copy.reserve(_with_margin(plan.uploads * plan.upload_bytes))
+
+    def _reserve_for_kernels(self, plan: MemoryPlan) -> None:
+        for lane, nbytes in ((self.gpu.compute, plan.scratch_bytes), (self.gpu.side, plan.side_bytes)):
+            lane.reserve(_with_margin(nbytes))
 
     def plan_within(self, nbytes: int) -> None:
         """As if the device had so much memory: keys are planned for it from now on. Called when none is in use."""
@@ -230,13 +230,19 @@ class CudaBackend:
         undo: Callable[[], None],
         parking: Parking | None = None,
     ) -> CudaKey:
-        """All points have come."""
+        """All points have come. Without the table where others have its room."""
         densities = {} if plan.streamed else thin_out(self.gpu, shape, bases)
-        tables = {} if plan.table is None else {"h_g1": plan.table}
-        for name, table in tables.items():
-            bits = CURVES[shape.curve].r.bit_length()
-            bases[name] = resident_table(self.gpu, shape.curve, "g1", bases[name], shape.domain, bits, table)
+        if plan.table is not None:
+            bits, points = CURVES[shape.curve].r.bit_length(), bases["h_g1"]
+            try:
+                bases["h_g1"] = resident_table(
+                    self.gpu, shape.curve, "g1", points, shape.domain, bits, plan.table
+                )
+            except errors.Exhausted:
+                plan = self._plan(shape)
+            del points
             self.gpu.free_resident()
+        tables = {} if plan.table is None else {"h_g1": plan.table}
         self._reserve(plan)
         return CudaKey(self.gpu, shape, bases, plan, host, undo, densities, tables, parking)
 
@@ -297,6 +303,7 @@ class CudaBackend:
         InvalidInput when the vectors do not fit the key, or a and b are None and the key has no matrices.
         """
         with self.gpu.guard():
+            self._settle()  # a run that nobody asked about may have left its memory
             return CudaUpload(self.gpu, key, a, b, c, z, ring)
 
     def launch(self, upload: CudaUpload) -> CudaRun:
@@ -315,14 +322,24 @@ class CudaBackend:
         if not all(upload.launchable for upload in uploads):
             raise errors.Unavailable("nothing to launch: the upload was launched already, or its key closed")
         with self.gpu.guard():
+            alone, plan = self._settle(), uploads[0].key.plan
             try:
+                if alone and plan is not None:  # what lanes kept for it may have been given up since
+                    with suppress(errors.Exhausted):  # then it asks for piece after piece
+                        self._reserve_for_kernels(plan)
                 batch = Batch(self, tuple(uploads))
             except BaseException:
                 self.gpu.drain()  # what has been enqueued works in the memory that is let go now
                 raise
             with self._lock:
-                self._in_flight = [b for b in self._in_flight if not b.settle()] + [batch]
+                self._in_flight.append(batch)
         return [CudaRun(self.gpu, batch, i) for i in range(len(uploads))]
+
+    def _settle(self) -> bool:
+        """Let go of the memory of runs that have ended. Is nothing in flight?"""
+        with self._lock:
+            self._in_flight = [batch for batch in self._in_flight if not batch.settle()]
+            return not self._in_flight
 
     def close(self) -> None:
         """Wait for what is in flight and give all memory back."""
@@ -380,6 +397,10 @@ class CudaBackend:
             how = ([lane.put(scalars)], len(scalars), [query], lambda _: None, deliver)
             self.sums(curve, lane).run(*how, counted=True)
             return found[0]
+
+
+def _with_margin(nbytes: int) -> int:
+    return nbytes + nbytes // MARGIN + ROUNDING
 
 
 def _dry_run(gpu: Device, shape: KeyShape) -> DryRun:

@@ -35,7 +35,6 @@ from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
-LEAST_LOCKED = 1 << 16  # bytes: what one result left serves the next, although their plans differ
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -128,7 +127,7 @@ class Lane:
         """Uninitialised memory for work on this lane. Exhausted when the device has no more."""
         lasting = self._lasting
         with self.stream if lasting is None else self.device.resident:
-            buffer = Buffer(self.device.pool.malloc(max(nbytes, 1)), nbytes)
+            buffer = self.device.buffer(nbytes)
         if lasting is not None:
             lasting.append(buffer)
             usable = cupy.cuda.Event(disable_timing=True)
@@ -168,6 +167,8 @@ class Lane:
 
     def copy_in(self, address: int, array: np.ndarray[Any, Any]) -> None:
         """Host to device. Asynchronous when the array lies in page-locked memory, else done on return."""
+        if not array.flags.c_contiguous:
+            raise ValueError(f"a copy of {array.shape}: expected an array in one piece")
         if array.nbytes:
             kind = cupy.cuda.runtime.memcpyHostToDevice
             cupy.cuda.runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, self.stream.ptr)
@@ -290,6 +291,19 @@ class Device:
         self.allocations += 1
         return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
 
+    def buffer(self, nbytes: int) -> Buffer:
+        """Uninitialised memory of the current stream. What other streams keep is given up for it before it is refused:
+        where there is no limit the pool does so itself.
+        """
+        try:
+            pointer = self.pool.malloc(max(nbytes, 1))
+        except cupy.cuda.memory.OutOfMemoryError:
+            if not self.limit_bytes:
+                raise
+            self.free_unused()
+            pointer = self.pool.malloc(max(nbytes, 1))
+        return Buffer(pointer, nbytes)
+
     def locked(self, nbytes: int) -> Any:
         """Page-locked memory for results, with `ptr`; numpy.frombuffer reads it. It goes back with its last reference.
 
@@ -333,7 +347,7 @@ class Device:
     def resident_buffers(self, sizes: Sequence[int]) -> list[Buffer]:
         """Uninitialised, for any lane, once the kernels that run now have ended, which is waited for."""
         with self.resident:
-            buffers = [Buffer(self.pool.malloc(max(nbytes, 1)), nbytes) for nbytes in sizes]
+            buffers = [self.buffer(nbytes) for nbytes in sizes]
         before = cupy.cuda.Event(disable_timing=True)
         self.compute.record(before)  # kernels of a buffer that lay there before may still run
         self.resident.wait_event(before)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cuzkd.backend.cuda_density import read_wires
-from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
+from cuzkd.backend.cuda_device import Buffer, Device
 from cuzkd.backend.cuda_lists import Density
 from cuzkd.backend.cuda_msm import Table
 from cuzkd.backend.cuda_rows import DeviceMatrix
@@ -23,8 +23,6 @@ from cuzkd.errors import Unavailable
 
 if TYPE_CHECKING:
     from cuzkd.backend.cuda_plan import MemoryPlan
-
-PAGE = 4096
 
 
 class CudaKey:
@@ -120,14 +118,3 @@ class CudaKey:
 def shape_alone(shape: KeyShape) -> KeyShape:
     """One that comes with points would keep them in host memory."""
     return KeyShape(**{field.name: getattr(shape, field.name) for field in fields(KeyShape)})
-
-
-def page_locked(device: Device, array: U64) -> tuple[U64, Callable[[], None]]:
-    """The array in page-locked memory, and what ends that: itself where it begins a page of its own, else a copy."""
-    if array.nbytes and array.ctypes.data % PAGE == 0 and array.flags.c_contiguous:
-        address = array.ctypes.data
-        register_host(address, array.nbytes)
-        return array, lambda: unregister_host(address)
-    copy = np.frombuffer(device.locked(array.nbytes), array.dtype, array.size).reshape(array.shape)
-    copy[...] = array
-    return copy, lambda: None

@@ -14,6 +14,7 @@ Life of the data: a KeyShape and bytes of memory -> MemoryPlan, which is kept wi
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -178,7 +179,9 @@ class _DryBatch(Batch):
 
 
 class DryRun:
-    """A backend without a device, for cuda_run.Batch. Tables are made once for all plans of a shape."""
+    """A backend without a device, for cuda_run.Batch. Tables are made once for all plans of a shape, for which several
+    threads may ask.
+    """
 
     def __init__(self, shape: KeyShape, processors: int, total_bytes: int) -> None:
         self.shape = shape
@@ -189,6 +192,7 @@ class DryRun:
         vars(self.gpu).update(self.lanes)
         compute = cast(Any, self.lanes["compute"])
         self.parallel_g2 = False
+        self._lock = threading.Lock()  # over the lanes and parallel_g2
         self._transforms = Transforms(compute, shape.curve, shape.root_family)
         self._transforms.prepare(shape.log_domain)
         self.table_bytes = arena_bytes(compute.sizes, compute.trace)
@@ -208,7 +212,6 @@ class DryRun:
         where points, tables and uploads alone do not, what lanes keep is left out.
         """
         shape, column = self.shape, FR_BYTES * self.shape.domain
-        self.parallel_g2 = plan.parallel_g2
         resident = {
             q: point_bytes(shape, q) * shape.shape_of(q)[0] for q in QUERIES if q not in plan.streamed
         }
@@ -245,14 +248,17 @@ class DryRun:
         if room is not None and plan.total_bytes > room:
             return plan
         compute = side = 0
-        for key.densities in [{}] if plan.streamed else [{}, self._thin()]:
-            for lane in self.lanes.values():
-                lane.trace.clear()
-            _DryBatch(cast(Any, self), [upload() for _ in range(batch)], paced=False)
-            kept = (
-                arena_bytes(lane.sizes, lane.trace) for lane in (self.lanes["compute"], self.lanes["side"])
-            )
-            compute, side = map(max, (compute, side), kept)
+        with self._lock:
+            self.parallel_g2 = plan.parallel_g2
+            for key.densities in [{}] if plan.streamed else [{}, self._thin()]:
+                for lane in self.lanes.values():
+                    lane.trace.clear()
+                _DryBatch(cast(Any, self), [upload() for _ in range(batch)], paced=False)
+                kept = (
+                    arena_bytes(lane.sizes, lane.trace)
+                    for lane in (self.lanes["compute"], self.lanes["side"])
+                )
+                compute, side = map(max, (compute, side), kept)
         return replace(plan, scratch_bytes=compute, side_bytes=side)
 
     def _thin(self) -> dict[str, Density]:

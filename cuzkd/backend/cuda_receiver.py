@@ -11,6 +11,7 @@ Life of the data: file -> page-locked piece -> device, or its place in host memo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from math import prod
@@ -19,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuzkd.backend.cuda_device import Buffer, Device, register_host, unregister_host
-from cuzkd.backend.cuda_key import CudaKey, page_locked
+from cuzkd.backend.cuda_key import CudaKey
 from cuzkd.backend.cuda_plan import MemoryPlan
 from cuzkd.backend.cuda_stream import Parking
 from cuzkd.backend.protocol import QUERIES, U64, KeyArrays, KeyShape
 from cuzkd.curves.limbs import FR_LIMBS
-from cuzkd.memory.upstream import map_pages, round_to_pages
+from cuzkd.memory.upstream import PAGE_BYTES, PagesUpstream, RegisteringUpstream
 
 Finish = Callable[
     [KeyShape, MemoryPlan, dict[str, Buffer], dict[str, U64], Callable[[], None], Parking | None], CudaKey
@@ -66,11 +67,18 @@ class CudaReceiver:
             raise
 
     def _in_host_memory(self, name: str, whole: KeyArrays | None) -> U64:
-        if whole is not None:
-            array, undo = page_locked(self._device, getattr(whole, name))
-            self._kept.callback(undo)
+        """Room for a query's points or, of a whole key, these, where they are if they begin a page."""
+        if whole is None:
+            return self._pages(self._shape.shape_of(name))
+        array: U64 = getattr(whole, name)
+        address = array.ctypes.data
+        if array.nbytes and address % PAGE_BYTES == 0 and array.flags.c_contiguous:
+            register_host(address, array.nbytes)
+            self._kept.callback(lambda: unregister_host(array.ctypes.data))  # which keeps it until then
             return array
-        return self._pages(self._shape.shape_of(name))
+        copy = self._pages(array.shape)
+        copy[...] = array
+        return copy
 
     def _pages(self, shape: tuple[int, ...]) -> U64:
         return _locked_pages(8 * prod(shape), self._kept).view(np.uint64).reshape(shape)
@@ -109,10 +117,9 @@ class CudaReceiver:
 
 
 def _locked_pages(nbytes: int, undo: ExitStack) -> NDArray[np.uint8]:
-    """Pages of our own, there and locked until `undo` is closed."""
-    _, slab = map_pages(max(round_to_pages(nbytes), 1))
-    array = np.frombuffer(slab.view, np.uint8, nbytes)
-    if nbytes:
-        register_host(array.ctypes.data, nbytes)
-        undo.callback(lambda: unregister_host(array.ctypes.data))
-    return array
+    """Pages of our own, huge where they can be, there and locked until `undo` is closed."""
+    pages = PagesUpstream(len(os.sched_getaffinity(0)))
+    slab = RegisteringUpstream(pages, register_host, unregister_host).make(nbytes)
+    del slab.on_close[0]  # they are unmapped with their last view
+    undo.callback(slab.close)
+    return np.frombuffer(slab.view, np.uint8)[:nbytes]

@@ -234,10 +234,15 @@ class Batch:
                     while self._steps is not None and not self.unwanted:
                         self._ends[-2].synchronize()
                         self._step()
-            except errors.CuzkdError as error:  # that of all runs
-                self._failed = errors.from_code(error.code, str(error))
-                self._backend.gpu.drain()  # what has been enqueued works in the memory that is let go now
-                self._steps, self._held = None, []
+            except BaseException as error:  # that of all runs
+                known = (
+                    error if isinstance(error, errors.CuzkdError) else errors.CuzkdError(f"a step: {error!r}")
+                )
+                self._failed = errors.from_code(known.code, str(known))
+                try:
+                    self._backend.gpu.drain()  # what has been enqueued works in the memory that is let go now
+                finally:
+                    self._steps, self._held = None, []
                 raise
 
     @property
@@ -317,11 +322,16 @@ class Batch:
         self._deliveries.append(sent)  # nothing in it keeps the key's memory
 
     def settle(self) -> bool:
-        """Has the last kernel of each lane ended, and comes no other? Its memory is let go then."""
-        over = (self._steps is None or self.unwanted) and all(event.done for event in self._last)
-        if over:
-            self._steps, self._held = None, []
-        return over
+        """Has the last kernel of each lane ended, and comes no other? Its memory is let go then. Waits for nothing."""
+        if not self._lock.acquire(blocking=False):  # somebody is about to enqueue a step
+            return False
+        try:
+            over = (self._steps is None or self.unwanted) and all(event.done for event in self._last)
+            if over:
+                self._steps, self._held = None, []
+            return over
+        finally:
+            self._lock.release()
 
     def sums(self, run: int) -> MsmSums:
         """Those of one upload; blocks until they are there, and lets go of the uploads' memory."""
@@ -345,8 +355,11 @@ class Batch:
             point = self._backend.combine(self._key.shape.curve, parts[0].group, left)
             found[SUM_OF_PHASE[phase]] = point
         shape = self._key.shape
-        for name in SUM_OF_PHASE.values():  # nothing was enqueued for queries without points
-            found.setdefault(name, np.zeros(shape.shape_of(name)[1:], np.uint64))
+        for name in PHASES.keys() - found.keys():
+            points = shape.shape_of(name)
+            if points[0]:
+                raise errors.CuzkdError(f"{name}: a sum over {points[0]} points was never enqueued")
+            found[name] = np.zeros(points[1:], np.uint64)
         self._held = []
         upload, anchor = self.uploads[run], self.uploads[-1].anchor
         spans = [upload.span]

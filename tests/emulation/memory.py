@@ -72,7 +72,7 @@ class MemoryPool:
         self._allocator = allocator
         self._free = []
         self._total = self._used = 0
-        self._limit = TOTAL_BYTES
+        self._limit = 0  # none
 
     def set_limit(self, *, size):
         self._limit = size
@@ -100,10 +100,12 @@ class MemoryPool:
         return best
 
     def _block(self, nbytes):
-        if self._total + nbytes > self._limit:
+        if 0 < self._limit < self._total + nbytes:  # refused as things are: CuPy gives up nothing for it
+            raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of a limit of {self._limit} are there")
+        if self._total + nbytes > TOTAL_BYTES:
             self.free_all_blocks()
-        if self._total + nbytes > self._limit:
-            raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of {self._limit} are there")
+        if self._total + nbytes > TOTAL_BYTES:
+            raise OutOfMemoryError(f"{nbytes} bytes, {self._total} of {TOTAL_BYTES} are there")
         self._total += nbytes
         return np.full(self._allocator(nbytes).nbytes, POISON, np.uint8)
 

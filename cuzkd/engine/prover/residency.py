@@ -338,6 +338,8 @@ class Residency:
             vram, need = self._backend.vram(), proving.arrays.points_bytes
             if not vram.total_bytes:
                 raise
+            if self._backend.takes_pieces:  # then some of them may stay on the host
+                need = max(0, need - self._backend.kept_bytes(proving.arrays))
             kind = NeverFits if need > vram.total_bytes else Exhausted
             raise kind(
                 f"circuit {circuit}: its key takes {need} bytes of device memory; {vram.free_bytes} of "
