@@ -161,6 +161,7 @@ class ScriptedBackend:
     """
 
     name, device, device_name = "scripted", "scripted-0", "a fake"
+    takes_pieces = False
 
     def __init__(self, in_place=True, evaluates=False):
         self.in_place = self.scratch_c = in_place

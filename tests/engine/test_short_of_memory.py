@@ -6,7 +6,7 @@ import pytest
 from engine.prover_fakes import InProcess, ScriptedBackend, square_circuit, write_square
 
 from cuzkd.engine.wire import prover_pb2 as wire
-from cuzkd.errors import DeviceFault
+from cuzkd.errors import DeviceFault, InvalidKey
 
 HOST_POINTS = (
     "key", "grant", "lease", "slab", "witness", "synthesis", "ready", "upload", "launch", "result", "assembly",
@@ -108,6 +108,40 @@ def test_a_key_that_no_such_device_can_hold_is_not_tried_again(make, tmp_path):
     failed = prover.front.answer("job/3")
     assert (failed.error_code, failed.retryable) == ("never_fits", False)
     assert "100 bytes" in failed.error_message
+
+
+def test_points_that_stay_on_the_host_need_not_fit_the_device(make, tmp_path):
+    circuit = square_circuit()
+    prover = make(circuits={"square": circuit})
+    prover.backend.full["key"] = 2
+    prover.backend.total_bytes = 100
+    prover.backend.takes_pieces = True
+    prover.backend.kept_bytes = lambda shape: circuit.key.arrays.points_bytes - 90
+    offer(prover, tmp_path, 3)
+    failed = prover.front.answer("job/3")
+    assert (failed.error_code, failed.retryable) == ("exhausted", True)
+    assert "takes 90 bytes of device memory" in failed.error_message
+    offer(prover, tmp_path, 4)
+    assert prover.front.answer("job/4").proof
+
+
+def test_a_key_whose_matrices_do_not_fit_it_is_closed(make, tmp_path):
+    prover, closed = make(circuits={"square": square_circuit()}), []
+    load = prover.backend.load_key
+
+    def loaded(key):
+        made = load(key)
+        made.close = lambda: closed.append(made)
+        return made
+
+    def matrices(key, a, b):
+        raise InvalidKey("an index is out of bounds")
+
+    prover.backend.load_key, prover.backend.keep_matrices = loaded, matrices
+    used = prover.front.budget.used_bytes
+    offer(prover, tmp_path, 3)
+    assert prover.front.answer("job/3").error_code == "invalid_key"
+    assert len(closed) == 1 and prover.front.budget.used_bytes == used
 
 
 def test_heartbeats_say_what_the_device_says(make, tmp_path):

@@ -315,7 +315,11 @@ class Residency:
         try:
             proving: KeyHead = opened.key if in_place else opened.head
             loaded = self._on_device(circuit, opened, proving)
-            evaluates = self._evaluate and self._keep_matrices(loaded, proving)
+            try:
+                evaluates = self._evaluate and self._keep_matrices(loaded, proving)
+            except BaseException:
+                loaded.close()  # host memory that it keeps is the driver's, too
+                raise
         except BaseException:
             reservation.release()
             raise
