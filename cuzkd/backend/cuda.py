@@ -178,8 +178,10 @@ class CudaBackend:
     def prepare(self, key: KeyShape) -> None:
         """Compile what a proof with such a key runs and make its domain's tables, so that no proof waits for them."""
         self.warm_up(key.curve)
-        with self.gpu.guard(), self.gpu.compute.lasting():
-            self.transforms(key.curve, key.root_family).prepare(key.log_domain)
+        with self.gpu.guard():
+            with self.gpu.compute.lasting():
+                self.transforms(key.curve, key.root_family).prepare(key.log_domain)
+            self.gpu.free_resident()  # a smaller table that was there before
 
     def load_key(self, key: KeyArrays) -> CudaKey:
         """Prepared, too, and with all memory that its proofs will take. A key that would not fit if it were alone is

@@ -1,5 +1,9 @@
 """Device memory: what was planned suffices, running proofs ask for none, and keys that do not fit are streamed."""
 
+import mmap
+import weakref
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu.conftest import (
@@ -166,6 +170,56 @@ def test_matrices_that_find_no_room_are_left_on_the_host(gpu, narrow, monkeypatc
     passing = streamed.load_key(key)
     assert not streamed.keep_matrices(passing, *matrices)
     passing.close()
+
+
+def test_within_a_limit_lanes_give_up_what_they_keep(gpu):
+    """CuPy's pool refuses at once what is beyond a limit."""
+    from cuzkd.backend.cuda import CudaBackend
+
+    backend = CudaBackend(limit_bytes=4 << 20)
+    with backend.gpu.guard():
+        backend.gpu.side.reserve(3 << 20)
+        held = backend.gpu.compute.scratch(3 << 20)
+        with pytest.raises(MemoryError):
+            backend.gpu.side.scratch(3 << 20)
+        del held
+        backend.gpu.resident_buffers([3 << 20])
+    assert backend.memory().pool_bytes < 4 << 20
+    backend.close()
+
+
+def test_pages_of_a_key_are_there_until_the_driver_has_let_go_of_them(narrow, monkeypatch):
+    from cuzkd.backend import cuda_receiver
+
+    key, there = random_key("bn254", *SMALL), []
+    pages = np.frombuffer(mmap.mmap(-1, key.h_g1.nbytes), np.uint64).reshape(key.h_g1.shape)
+    pages[...] = key.h_g1
+    backend, alive, unregister = narrow(key, ("h_g1",)), weakref.ref(pages), cuda_receiver.unregister_host
+
+    def watched(address):
+        there.append(alive() is not None)
+        unregister(address)
+
+    monkeypatch.setattr(cuda_receiver, "unregister_host", watched)
+    loaded = backend.load_key(replace(key, h_g1=pages))
+    assert loaded.host["h_g1"] is pages
+    del pages
+    loaded.close()
+    assert there == [True]
+
+
+def test_what_was_given_up_is_kept_again(gpu, monkeypatch):
+    """trim() takes what lanes keep; the next proof asks for that at once, and those behind it for nothing."""
+    key = random_key("bn254", *SMALL)
+    loaded, (a, b, z) = gpu.load_key(key), map(page_locked, random_vectors(key, 1))
+    prove(gpu, loaded, a, b, z)
+    gpu.trim()
+    asked = gpu.gpu.allocations
+    upload = gpu.upload(loaded, a, b, None, z)
+    crossed = gpu.gpu.allocations
+    assert_same_sums(gpu.launch(upload).result(), cpu_sums(key, a, b, z))
+    assert crossed > asked and gpu.gpu.allocations - crossed <= 2  # one for each lane of kernels
+    loaded.close()
 
 
 def test_what_fits_no_way_is_said_with_numbers(gpu):

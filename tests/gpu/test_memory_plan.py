@@ -2,6 +2,7 @@
 GPU."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,14 @@ def test_a_partition_on_a_card_of_16_gib():
 def test_what_fits_nowhere_is_said():
     with pytest.raises(errors.NeverFits, match=r"2\^27 rows and 130148591 wires take at least \d+ bytes"):
         planned(PARTITION, 8)
+
+
+def test_several_threads_may_plan_at_once():
+    """Of two circuits of one shape, say, whose keys come at the same time."""
+    dry, ways = DryRun(SMALL, 132, 139 * GIB), [MemoryPlan(1, beside) for beside in (False, True)] * 8
+    expected = {way: dry.of(way) for way in ways}
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(dry.of, ways)) == [expected[way] for way in ways]
 
 
 def test_small_proofs_take_few_launches():
