@@ -11,6 +11,7 @@
 // of the bin or bucket. So what fills needs no atomics outside of its block. The order inside a bucket differs from run to
 // run; the sum does not.
 // An entry is a base index with the sign in its top bit. Several sums (a batch) lie side by side: blockIdx.y is the sum.
+#include "memory.cuh"
 #include "module.cuh"
 #include "msm.cuh"
 #include "ranks.cuh"
@@ -79,7 +80,7 @@ KERNEL __launch_bounds__(512) classify_scalars(const Fr* scalars, uint32_t n, Cl
     uint32_t entries[ITEMS], kinds[ITEMS];
     UNROLL for (int k = 0; k < ITEMS; ++k) {
         uint64_t i = item_of(tile, k);
-        Folded f = fold_scalar(i < n ? scalars[i] : Fr::zero());
+        Folded f = fold_scalar(i < n ? load(scalars + i) : Fr::zero());
         ScalarClass found = classify(f);
         kinds[k] = found == ScalarClass::zero    ? NO_KIND
                    : found != ScalarClass::other ? UNIT
@@ -175,7 +176,7 @@ KERNEL __launch_bounds__(512) count_bins(const Classes* classes, const uint32_t*
             uint64_t at = tile + k * THREADS + threadIdx.x;
             if (at >= items) break;
             uint32_t i = static_cast<uint32_t>(at), entry = busy_entry(of, others, n, i);
-            Fr s = of.scalars[entry & ~NEGATIVE];
+            Fr s = load(of.scalars + (entry & ~NEGATIVE));
             if (entry & NEGATIVE) s = opposite(s);
             uint64_t w[4], carry = 0;
             UNROLL for (int j = 0; j < 4; ++j) w[j] = adc(s.v[j], bias[j], carry);

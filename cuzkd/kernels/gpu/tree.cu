@@ -20,9 +20,14 @@ using F = Group::F;
 using Norm = F::Norm;
 
 constexpr uint32_t NEGATIVE = 0x80000000u;
+constexpr uint32_t NO_ENTRY = 0x7fffffffu;  // the number of no base
 constexpr uint32_t THREADS = 128, WARP = 32;
 // Blocks on a multiprocessor (BLOCKS in backend/cuda_tree.py): what decides how many registers there are.
+#if defined(CUZKD_RESIDENT)
+constexpr int RESIDENT = CUZKD_RESIDENT;
+#else
 constexpr int RESIDENT = sizeof(F) == 32 ? 5 : sizeof(F) == 48 ? 4 : 2;
+#endif
 
 // 1/mine of each thread; none is zero. Neighbouring levels: products of two of the level below, at `level` on.
 __device__ Norm block_inverse(const Norm& mine) {
@@ -162,7 +167,7 @@ struct Round {
 
     __device__ Signed named(uint32_t entry) const {
         uint32_t number = entry & ~NEGATIVE;
-        return {number >= skip ? bases + (number - skip) : nullptr, (entry & NEGATIVE) != 0};
+        return {number >= skip && number < NO_ENTRY ? bases + (number - skip) : nullptr, (entry & NEGATIVE) != 0};
     }
     __device__ void seek(uint32_t k) {
         uint32_t item = base + k;
@@ -180,7 +185,7 @@ struct Round {
         } else {
             uint32_t entry = at + 2 * item;
             p = named(entries[entry]);
-            q = entry + 1 < at + length ? named(entries[entry + 1]) : Signed{nullptr, false};
+            q = named(entry + 1 < at + length ? entries[entry + 1] : NO_ENTRY);
         }
     }
     // Only where it is in the list at hand, or it would take as long to find as it saves.
