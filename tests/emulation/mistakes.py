@@ -3,6 +3,8 @@
 test_emulated.py runs this. Every test also runs without its mistake, and then the sums are right.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu.conftest import cpu_sums, page_locked, random_key, random_vectors
@@ -53,8 +55,16 @@ def test_kernels_that_do_not_wait_for_their_vectors(gpu, loaded, key, mistaken, 
 
 def test_a_second_stream_that_does_not_wait(gpu, loaded, key, mistaken, monkeypatch):
     monkeypatch.setattr(gpu, "parallel_g2", True)
+    loaded.plan = replace(loaded.plan, parallel_g2=True)
+    side, launch = gpu.gpu.side, gpu.gpu.side.launch
+
+    def at_once(*kernel):  # on the other stream somebody waits for counts of the witness, and so for its copy
+        launch(*kernel)
+        side.synchronize()
+
+    monkeypatch.setattr(side, "launch", at_once)
     if mistaken:
-        monkeypatch.setattr(gpu.gpu.side, "wait", lambda event: None)
+        monkeypatch.setattr(side, "wait", lambda event: None)
     vectors = random_vectors(key, 1)
     run = gpu.launch(upload(gpu, loaded, vectors)[0])
     assert wrong_sums(gpu, run, key, vectors) == ({"b_g2"} if mistaken else set())

@@ -5,7 +5,7 @@ Design: fake_cupy.py takes CuPy's place, over streams whose work is done late or
 that is poisoned where it is nobody's (memory.py), and kernels that g++ compiles (kernels.py, cuda.hpp). Each of these
 says what it does not emulate: time, above all, and PTX. It must not get near tests that look for a real CuPy, so each
 run here is a process of its own, with plugin.py; it has to report a passed test for everything that was chosen, and
-nothing but passed ones. Two run at a time. The default ones take half a minute; -m slow runs all that a device gets.
+nothing but passed ones. Two run at a time. The default ones take some minutes; -m slow runs all that a device gets.
 """
 
 import os
@@ -122,7 +122,10 @@ def started(request):
 @pytest.mark.parametrize(
     "run",
     [
-        *(pytest.param(run, id=f"emulated: {name}") for name, run in DEFAULT.items()),
+        *(
+            pytest.param(run, id=f"emulated: {name}", marks=pytest.mark.timeout(1800))
+            for name, run in DEFAULT.items()
+        ),
         *(
             pytest.param(run, id=f"emulated: {name}", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
             for name, run in SLOW.items()

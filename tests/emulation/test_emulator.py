@@ -102,7 +102,7 @@ def test_memory_is_poison_until_it_is_written_and_once_it_is_back(stream):
     pool = memory.MemoryPool()
     with stream:
         pointer = pool.malloc(NUMBERS.nbytes)
-    view = np.ndarray(NUMBERS.shape, np.uint64, pointer._block)
+    view = np.ndarray(NUMBERS.shape, np.uint64, pointer._piece.block)
     memory.memcpy_async(pointer.ptr, NUMBERS.ctypes.data, NUMBERS.nbytes, memory.HOST_TO_DEVICE, stream.ptr)
     assert (view == POISON).all()
     stream.synchronize()
