@@ -25,7 +25,7 @@ from cuzkd.curves.params import CURVES
 THREADS = 128  # of gpu/tree.cu
 # By the bytes of a coordinate:
 BLOCKS = {32: 5, 48: 4, 64: 2, 96: 2}  # of its kernels on a multiprocessor: RESIDENT there
-PAIRS_PER_THREAD = {32: 8, 48: 8, 64: 8, 96: 8}  # at most, to one inversion of a warp. To be measured
+PAIRS_PER_THREAD = {32: 16, 48: 16, 64: 16, 96: 16}  # at most, to one inversion of a warp. To be measured
 SCAN_BLOCK, SCAN_THREADS = 4096, 512  # of gpu/rounds.cu
 SUM_THREADS = 64  # of gpu/msm.cu
 PIECE = 256  # points of a long list that one block adds
