@@ -24,7 +24,7 @@ from types import MappingProxyType
 
 # What they may inherit. Everything else in our environment is none of their business.
 KEPT_NAMES = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"})
-KEPT_NAMES |= {"VIRTUAL_ENV", "CUZKD_NATIVE"}
+KEPT_NAMES |= {"VIRTUAL_ENV", "CUZKD_NATIVE", "CUZKD_DEFINES"}
 KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CUPY_", "XDG_CACHE")
 _PR_SET_PDEATHSIG = 1
 _M_PERTURB = -6
