@@ -84,15 +84,15 @@ class Twiddles:
         """Have entries below 2^bits at hand. bits + 1 is at most the field's two-adicity."""
         wanted = self._table_bits(bits)
         if wanted > self._bits:
-            self._table = None  # first, so that both need not be there
+            self._table, self._bits = None, -1  # first, so that both need not be there
             self._table = self._make_table(wanted)
             self._bits = wanted
         if bits > max(self._bits, self._reach):
-            self._powers = self.powers(self._root(bits), bits, 1)
-            self._reach = bits
             if self._windows is None:
                 nbytes = 2 * TWIDDLE_BYTES << LOG_TILE + LOG_WINDOW
                 self._windows = self._lane.scratch(nbytes), self._lane.scratch(nbytes)
+            self._powers = self.powers(self._root(bits), bits, 1)
+            self._reach = bits
 
     def windows(self, first: int, levels: int, least: int, log_tiles: int) -> Iterator[Window]:
         """Ranges of a pass's tiles, 2^log_tiles in all, each with its twiddles, which are there for what is enqueued

@@ -208,7 +208,28 @@ def test_pages_of_a_key_are_there_until_the_driver_has_let_go_of_them(narrow, mo
     assert there == [True]
 
 
-def test_what_was_given_up_is_kept_again(gpu, monkeypatch):
+def test_a_table_that_finds_no_room_leaves_smaller_circuits_right(monkeypatch):
+    from cuzkd.backend.cuda import CudaBackend
+    from cuzkd.backend.cuda_key import shape_alone
+
+    backend, key = CudaBackend(), random_key("bn254", *SMALL)
+    loaded, (a, b, z) = backend.load_key(key), random_vectors(key, 1)
+    buffer, table_bytes = backend.gpu.buffer, 64 << 12
+
+    def full(nbytes):
+        if nbytes >= table_bytes:
+            raise MemoryError("all of it")
+        return buffer(nbytes)
+
+    with monkeypatch.context() as tight:
+        tight.setattr(backend.gpu, "buffer", full)
+        with pytest.raises(MemoryError):
+            backend.prepare(replace(shape_alone(key), log_domain=12))
+    assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
+    backend.close()
+
+
+def test_what_was_given_up_is_kept_again(gpu):
     """trim() takes what lanes keep; the next proof asks for that at once, and those behind it for nothing."""
     key = random_key("bn254", *SMALL)
     loaded, (a, b, z) = gpu.load_key(key), map(page_locked, random_vectors(key, 1))
