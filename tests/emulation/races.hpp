@@ -124,23 +124,29 @@ void launch(void (*function)(A...), void* const* at, const unsigned* grid, unsig
     const std::tuple<A...> values = unpack<A...>(at, std::index_sequence_for<A...>{});
     gridDim = {grid[0], grid[1], 1}, blockDim = {block, 1, 1};
     const unsigned blocks = grid[0] * grid[1];
-    for (unsigned i = 0; i < blocks; ++i) {
-        const unsigned b = backwards ? blocks - 1 - i : i;
-        blockIdx = {b % grid[0], b / grid[0], 0};
-        if (shared_begin) memset(shared_begin, POISON, shared_end - shared_begin);
-        Barrier of_block(block);
-        std::vector<Warp> of_warps((block + WARP - 1) / WARP);
-        barrier = &of_block, warps = of_warps.data();
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < block; ++t) {
-            threads.emplace_back([&values, function, t] {
-                threadIdx = {t, 0, 0};
-                std::apply(function, values);
-                barrier->leave();
-            });
+    std::vector<Warp> of_block((block + WARP - 1) / WARP);
+    warps = of_block.data();
+    Barrier between(block);
+    auto run = [&](unsigned t) {
+        threadIdx = {t, 0, 0};
+        for (unsigned i = 0; i < blocks; ++i) {
+            if (t == 0) {
+                const unsigned b = backwards ? blocks - 1 - i : i;
+                blockIdx = {b % grid[0], b / grid[0], 0};
+                if (shared_begin) memset(shared_begin, POISON, shared_end - shared_begin);
+                barrier = new Barrier(block);
+            }
+            between.wait();
+            exchanges = 0;
+            std::apply(function, values);
+            barrier->leave();
+            between.wait();
+            if (t == 0) delete barrier;
         }
-        for (std::thread& thread : threads) thread.join();
-    }
+    };
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < block; ++t) threads.emplace_back(run, t);
+    for (std::thread& thread : threads) thread.join();
 }
 // Bytes of each argument, then 0.
 template <class... A>
