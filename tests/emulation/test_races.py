@@ -21,9 +21,18 @@ TRANSFORMS = (
     "tests/gpu/test_transforms.py::test_quotients[bn254-11-circom-largest tiles]",
     "tests/gpu/test_transforms.py::test_quotients[bn254-11-bellman-fused]",
 )
+LISTS = (
+    "tests/gpu/test_lists.py::test_every_bucket[bn254-8-300]",
+    "tests/gpu/test_lists.py::test_tables[bn254-3]",
+    "tests/gpu/test_lists.py::test_bases_of_some_scalars[bn254-0.5]",
+    "tests/gpu/test_sparse_rows.py::test_sums_that_are_looked_up_and_beyond[bn254]",
+)
 SUMS = (
     "tests/gpu/test_tree.py::test_sums_of_lists[bn254-g1-random-3]",
-    "tests/gpu/test_tree.py::test_sums_of_lists[bn254-g1-equal, opposite, none-9]",
+    "tests/gpu/test_tree.py::test_sums_of_lists[bn254-g2-equal, opposite, none-9]",
+    "tests/gpu/test_tree.py::test_chunk_by_chunk[bn254-g1-200]",
+    "tests/gpu/test_tree.py::test_weighted_sums_of_buckets[bn254-g1-3-6-8]",
+    "tests/gpu/test_densities.py::test_sums_and_points_are_the_same[half of B-bn254]",
 )
 
 
@@ -113,7 +122,7 @@ def test_what_orders_memory_and_what_does_not(tmp_path, between, right):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("chosen", [TRANSFORMS, SUMS], ids=["transforms", "sums"])
+@pytest.mark.parametrize("chosen", [TRANSFORMS, LISTS, SUMS], ids=["transforms", "lists", "sums"])
 def test_kernels(tmp_path, chosen):
     how = "-m pytest -p emulation.plugin --emulated lazy --races -p no:cacheprovider -m gpu --timeout 3000 -q"
     run, told = watched(tmp_path, [*how.split(), *chosen])
