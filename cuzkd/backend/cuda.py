@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 
@@ -49,9 +49,8 @@ __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_
 
 # Of a circuit: below, the processor makes a and b in less time than three more launches take. Not measured yet.
 EVALUATED_ROWS = 1 << 14
-ROUNDING = (
-    64 << 10
-)  # bytes that a lane keeps beside what was planned: small buffers take more than they are asked for
+# Bytes that a lane keeps beside what was planned: small buffers take more than they are asked for.
+ROUNDING = 64 << 10
 
 
 class CudaBackend:
@@ -82,7 +81,9 @@ class CudaBackend:
         self.vram_total_bytes = self.gpu.total_bytes
         self.parallel_g2 = parallel_g2
         self.tables = tables
-        self._dry_run = lru_cache(maxsize=16)(partial(_dry_run, self.gpu))
+        self._dry_run = lru_cache(maxsize=16)(
+            lambda shape: DryRun(shape, self.gpu.processors, self.gpu.total_bytes)
+        )
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}
         self._sums: dict[tuple[str, str, int], Sums] = {}
@@ -139,17 +140,15 @@ class CudaBackend:
     def _plan(
         self, shape: KeyShape, matrix_bytes: int | None = None, table: Table | None = None
     ) -> MemoryPlan:
-        room = self.gpu.room_bytes
-        return plan_for(self._dry_run(shape), room, self.parallel_g2, matrix_bytes, table)
+        return plan_for(self._dry_run(shape), self.gpu.room_bytes, self.parallel_g2, matrix_bytes, table)
 
-    def _reserve(self, plan: MemoryPlan) -> None:
-        """Have every lane keep what a proof takes, so that none asks for memory any more."""
-        self._reserve_for_kernels(plan)
-        self.gpu.copy.reserve(_with_margin(plan.uploads * plan.upload_bytes))
-
-    def _reserve_for_kernels(self, plan: MemoryPlan) -> None:
-        for lane, nbytes in ((self.gpu.compute, plan.scratch_bytes), (self.gpu.side, plan.side_bytes)):
-            lane.reserve(_with_margin(nbytes))
+    def _reserve(self, plan: MemoryPlan, uploads: int | None = None) -> None:
+        """Have every lane keep what a proof takes, so that none asks for memory any more; uploads: for so many."""
+        gpu, crossing = self.gpu, plan.upload_bytes * (plan.uploads if uploads is None else uploads)
+        needs = (gpu.compute, plan.scratch_bytes), (gpu.side, plan.side_bytes), (gpu.copy, crossing)
+        for lane, nbytes in needs:
+            if nbytes:
+                lane.reserve(nbytes + nbytes // MARGIN + ROUNDING)
 
     def plan_within(self, nbytes: int) -> None:
         """As if the device had so much memory: keys are planned for it from now on. Called when none is in use."""
@@ -328,7 +327,7 @@ class CudaBackend:
             try:
                 if alone and plan is not None:  # what lanes kept for it may have been given up since
                     with suppress(errors.Exhausted):  # then it asks for piece after piece
-                        self._reserve_for_kernels(plan)
+                        self._reserve(plan, uploads=0)
                 batch = Batch(self, tuple(uploads))
             except BaseException:
                 self.gpu.drain()  # what has been enqueued works in the memory that is let go now
@@ -399,11 +398,3 @@ class CudaBackend:
             how = ([lane.put(scalars)], len(scalars), [query], lambda _: None, deliver)
             self.sums(curve, lane).run(*how, counted=True)
             return found[0]
-
-
-def _with_margin(nbytes: int) -> int:
-    return nbytes + nbytes // MARGIN + ROUNDING
-
-
-def _dry_run(gpu: Device, shape: KeyShape) -> DryRun:
-    return DryRun(shape, gpu.processors, gpu.total_bytes)

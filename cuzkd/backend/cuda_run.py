@@ -33,16 +33,7 @@ from cuzkd.backend.cuda_msm import Classified, Plan, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES
 from cuzkd.backend.cuda_rows import planes
 from cuzkd.backend.cuda_spans import Clock
-from cuzkd.backend.cuda_stream import (
-    ALIGNED,
-    OVER_Z,
-    SLOTS,
-    Chunk,
-    Conveyor,
-    Parked,
-    chunks,
-    point_bytes,
-)
+from cuzkd.backend.cuda_stream import ALIGNED, OVER_Z, SLOTS, Chunk, Conveyor, Parked, chunks, point_bytes
 from cuzkd.backend.cuda_upload import Columns, CudaUpload
 from cuzkd.backend.protocol import U64, MsmSums
 
@@ -100,9 +91,8 @@ class Batch:
     def _enqueue(self, parallel_g2: bool) -> Iterator[None]:
         """A step at a time."""
         shape, compute, side = self._key.shape, self._backend.gpu.compute, self._backend.gpu.side
-        witnesses = [
-            memory.z for memory in self._held if isinstance(memory.z, Buffer)
-        ]  # a parked one comes later
+        # A parked one comes later.
+        witnesses = [memory.z for memory in self._held if isinstance(memory.z, Buffer)]
         quotients: list[Buffer] = []
         over_z: list[tuple[Lane, Clock, list[Query], Classified]] = []
         if not self._key.streamed:
@@ -235,9 +225,7 @@ class Batch:
                         self._ends[-2].synchronize()
                         self._step()
             except BaseException as error:  # that of all runs
-                known = (
-                    error if isinstance(error, errors.CuzkdError) else errors.CuzkdError(f"a step: {error!r}")
-                )
+                known = error if isinstance(error, errors.CuzkdError) else errors.CuzkdError(repr(error))
                 self._failed = errors.from_code(known.code, str(known))
                 try:
                     self._backend.gpu.drain()  # what has been enqueued works in the memory that is let go now
@@ -342,9 +330,7 @@ class Batch:
         pending = list(self._deliveries)
         while pending:
             phase = next((s for s in pending if s.arrived.done), pending[0]).phase
-            parts = [
-                sent for sent in pending if sent.phase == phase
-            ]  # of one sum: several, where it came in chunks
+            parts = [s for s in pending if s.phase == phase]  # of one sum: several, where it came in chunks
             pending = [sent for sent in pending if sent.phase != phase]
             left: list[tuple[Plan, U64]] = []
             for sent in parts:
