@@ -182,6 +182,8 @@ class OnDevice:
         self._gpu = backend.gpu
         self._lane = backend.gpu.compute
         self._points: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._chosen: tuple[Any, Any] = None, None  # whose best table was looked for last, and that
+        self._made: Any = None  # which takes seconds
 
     def product(self, curve: str, fld: str, n: int) -> Trial:
         """Two operands are read from device memory, and the product is written there."""
@@ -245,7 +247,10 @@ class OnDevice:
 
     def table(self, curve: str, group: str, n: int) -> Trial | None:
         table = self._best_table(curve, group, n)
-        return table and self._timed(self._table(curve, group, n, table)[0])
+        if table is None:
+            return None
+        out = self._made or self._table_room(curve, group, n, table)
+        return self._timed(self._making(curve, group, n, table, out))
 
     def total(self, curve: str, group: str, n: int, by_table: bool = False) -> U64:
         query = self._query(curve, group, n, self._best_table(curve, group, n) if by_table else None)
@@ -272,10 +277,11 @@ class OnDevice:
 
         if table is None:
             return Query("sum", group, self._bases(curve, group, n))
-        make, out = self._table(curve, group, n, table)
-        with self._gpu.guard():
-            make()
-        return Query("sum", group, out, table=table)
+        if self._made is None:
+            self._made = self._table_room(curve, group, n, table)
+            with self._gpu.guard():
+                self._making(curve, group, n, table, self._made)()
+        return Query("sum", group, self._made, table=table)
 
     def _sum(self, curve: str, query: Any, n: int, kind: str) -> Trial:
         values = self._put(scalars(curve, n, kind))
@@ -289,19 +295,26 @@ class OnDevice:
     def _best_table(self, curve: str, group: str, n: int) -> Any:
         from cuzkd.backend import cuda_tables
 
-        self._backend.trim()  # what an earlier one left is free
-        room = self._backend.vram().free_bytes // 2
-        return cuda_tables.best_table(n, CURVES[curve].r.bit_length(), self._point_bytes(curve, group), room)
+        if self._chosen[0] != (curve, group, n):
+            self._made = None
+            self._backend.trim()  # what an earlier one left is free
+            room, bits = self._backend.vram().free_bytes // 2, CURVES[curve].r.bit_length()
+            best = cuda_tables.best_table(n, bits, self._point_bytes(curve, group), room)
+            self._chosen = (curve, group, n), best
+        return self._chosen[1]
 
-    def _table(self, curve: str, group: str, n: int, table: Any) -> tuple[Callable[[], None], Any]:
-        """What enqueues its making, and where it will be."""
+    def _table_room(self, curve: str, group: str, n: int, table: Any) -> Any:
         from cuzkd.backend import cuda_tables
 
-        out = self._scratch(cuda_tables.table_bytes(n, self._point_bytes(curve, group), table))
+        return self._scratch(cuda_tables.table_bytes(n, self._point_bytes(curve, group), table))
+
+    def _making(self, curve: str, group: str, n: int, table: Any, out: Any) -> Callable[[], None]:
+        """What enqueues it."""
+        from cuzkd.backend import cuda_tables
+
         shape = (n, CURVES[curve].r.bit_length(), table)
-        return partial(
-            cuda_tables.make_table, self._lane, curve, group, self._bases(curve, group, n), *shape, out
-        ), out
+        points = self._bases(curve, group, n)
+        return partial(cuda_tables.make_table, self._lane, curve, group, points, *shape, out)
 
     def _point_bytes(self, curve: str, group: str) -> int:
         from cuzkd.backend.cuda_tree import coordinate_bytes
