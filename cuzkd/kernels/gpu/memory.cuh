@@ -9,16 +9,25 @@ struct alignas(16) Sixteen {
     uint64_t low, high;
 };
 
+// Read by words of 32 bits: of elements of three sixteens, in words of 64, NVRTC reads the second one in two halves.
+struct alignas(16) FourWords {
+    uint32_t w[4];
+};
+
 template <class T>
 __device__ __forceinline__ T load(const T* at) {
     static_assert(sizeof(T) % 16 == 0, "elements of whole sixteens");
     union Whole {
-        Sixteen parts[sizeof(T) / 16];
+        uint64_t words[sizeof(T) / 8];
         T value;
         __device__ Whole() {}
     } whole;
-    const Sixteen* from = reinterpret_cast<const Sixteen*>(at);
-    UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) whole.parts[i] = from[i];
+    const FourWords* from = reinterpret_cast<const FourWords*>(at);
+    UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) {
+        const FourWords part = from[i];
+        whole.words[2 * i] = part.w[0] | static_cast<uint64_t>(part.w[1]) << 32;
+        whole.words[2 * i + 1] = part.w[2] | static_cast<uint64_t>(part.w[3]) << 32;
+    }
     return whole.value;
 }
 
