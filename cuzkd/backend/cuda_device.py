@@ -293,15 +293,16 @@ class Device:
 
     def buffer(self, nbytes: int) -> Buffer:
         """Uninitialised memory of the current stream. What other streams keep is given up for it before it is refused:
-        where there is no limit the pool does so itself.
+        where there is no limit the pool does so itself. Exhausted, also inside of a guard.
         """
-        try:
-            pointer = self.pool.malloc(max(nbytes, 1))
-        except cupy.cuda.memory.OutOfMemoryError:
-            if not self.limit_bytes:
-                raise
-            self.free_unused()
-            pointer = self.pool.malloc(max(nbytes, 1))
+        with _translated():
+            try:
+                pointer = self.pool.malloc(max(nbytes, 1))
+            except cupy.cuda.memory.OutOfMemoryError:
+                if not self.limit_bytes:
+                    raise
+                self.free_unused()
+                pointer = self.pool.malloc(max(nbytes, 1))
         return Buffer(pointer, nbytes)
 
     def locked(self, nbytes: int) -> Any:

@@ -180,7 +180,7 @@ def test_within_a_limit_lanes_give_up_what_they_keep(gpu):
     with backend.gpu.guard():
         backend.gpu.side.reserve(3 << 20)
         held = backend.gpu.compute.scratch(3 << 20)
-        with pytest.raises(MemoryError):
+        with pytest.raises(errors.Exhausted):
             backend.gpu.side.scratch(3 << 20)
         del held
         backend.gpu.resident_buffers([3 << 20])
@@ -227,6 +227,58 @@ def test_a_table_that_finds_no_room_leaves_smaller_circuits_right(monkeypatch):
             backend.prepare(replace(shape_alone(key), log_domain=12))
     assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
     backend.close()
+
+
+def test_points_that_find_no_room_to_be_moved_stay_as_they_are(monkeypatch):
+    """Neither thinned out nor made a table of, when the pool refuses the memory for it."""
+    import cupy
+
+    from cuzkd.backend import cuda, cuda_density, cuda_msm, cuda_plan
+
+    class Pool:
+        full = False
+
+        def __init__(self, pool):
+            self._pool = pool
+
+        def __getattr__(self, name):
+            return getattr(self._pool, name)
+
+        def malloc(self, nbytes):
+            if Pool.full:
+                raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0, 0)
+            return self._pool.malloc(nbytes)
+
+    def in_a_full_pool(module, name):
+        do = getattr(module, name)
+
+        def tried(*args):
+            tries.append(name)
+            Pool.full = True
+            try:
+                return do(*args)
+            finally:
+                Pool.full = False
+
+        monkeypatch.setattr(module, name, tried)
+
+    tries = []
+    in_a_full_pool(cuda_density, "_gathered")
+    in_a_full_pool(cuda, "resident_table")
+    monkeypatch.setattr(cuda_msm, "ROUND_NS", dict.fromkeys(cuda_msm.ROUND_NS, 1.0))
+    monkeypatch.setattr(cuda_plan, "LEAST_TABLE", 1)
+    cuda_msm.plan.cache_clear()
+    backend, key = cuda.CudaBackend(), random_key("bn254", *SMALL)
+    key.a_g1[:40] = 0
+    backend.gpu.pool = Pool(backend.gpu.pool)
+    loaded = backend.load_key(key)
+    assert tries == ["_gathered", "resident_table"]
+    assert not loaded.densities and not loaded.tables and loaded.plan.table is None
+    a, b, z = random_vectors(key, 1)
+    assert_same_sums(prove(backend, loaded, a, b, z), cpu_sums(key, a, b, z))
+    loaded.close()
+    backend.close()
+    cuda_msm.plan.cache_clear()
 
 
 def test_what_was_given_up_is_kept_again(gpu):
