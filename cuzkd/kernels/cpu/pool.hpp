@@ -3,11 +3,11 @@
 // Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
 // Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
 // brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
-// Width counts the callers: width n keeps n - 1 workers, one of which rests for each caller beyond the first. A small proof is some forty jobs of a fraction of a millisecond,
-// and waking a thread takes 40 microseconds and more: so before it sleeps, whoever waits looks again for LINGER, and lets
-// other threads have the processor meanwhile. A job is work for the caller's cancel flag (cancel.hpp): once that is set,
-// tasks that have not begun are left out. The pool is never destroyed: at exit the operating system ends the workers, and
-// no task can be running then.
+// Width counts the callers: width n keeps n - 1 workers, one of which rests for each caller beyond the first.
+// A small proof is some forty jobs of a fraction of a millisecond, and waking a thread takes 40 microseconds and more: so
+// before it sleeps, whoever waits looks again for LINGER, and lets other threads have the processor meanwhile.
+// A job is work for the caller's cancel flag (cancel.hpp): once that is set, tasks that have not begun are left out.
+// The pool is never destroyed: at exit the operating system ends the workers, and no task can be running then.
 #pragma once
 #include <sched.h>
 
