@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cuzkd.errors import Unavailable
+from cuzkd.errors import InvalidInput
 
 VARIABLE = "CUZKD_NATIVE"
 # Best first: name -> module, and the flags of /proc/cpuinfo that it needs.
@@ -46,19 +46,33 @@ def usable() -> list[str]:
 
 
 def load(build: str) -> Any:
-    """The module of one build. Raises Unavailable when this processor cannot run it, ImportError when it is missing."""
-    if missing := missing_flags(build):
-        raise Unavailable(f"native build '{build}': this processor has no {', '.join(missing)}")
+    """The module of one build. Raises InvalidInput where this processor cannot run it, ImportError if it is missing."""
+    _require_runs(build)
     return importlib.import_module(f"cuzkd.kernels.{BUILDS[build][0]}")
 
 
+def asked(environment: str | None = None) -> str:
+    """The build that CUZKD_NATIVE (or `environment`) names, "" for none. Loads nothing: the front may ask, too.
+
+    Raises InvalidInput for a name that is no build's, and when this processor cannot run it.
+    """
+    name = os.environ.get(VARIABLE, "") if environment is None else environment
+    if name and name not in BUILDS:
+        raise InvalidInput(f"{VARIABLE}: expected one of {', '.join(BUILDS)}, got '{name}'")
+    if name:
+        _require_runs(name)
+    return name
+
+
+def _require_runs(build: str) -> None:
+    if missing := missing_flags(build):
+        raise InvalidInput(f"native build '{build}': this processor has no {', '.join(missing)}")
+
+
 def chosen(environment: str | None = None) -> tuple[str, Any]:
-    """Name and module of the build that CUZKD_NATIVE asks for (or `environment`), else of the best one that loads."""
-    asked = os.environ.get(VARIABLE, "") if environment is None else environment
-    if asked:
-        if asked not in BUILDS:
-            raise Unavailable(f"{VARIABLE}: expected one of {', '.join(BUILDS)}, got '{asked}'")
-        return asked, load(asked)
+    """Name and module of the build that is asked for, else of the best one that loads. Raises as asked() and load()."""
+    if name := asked(environment):
+        return name, load(name)
     *faster, last = usable()
     for build in faster:
         with suppress(ImportError):

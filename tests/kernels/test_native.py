@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cuzkd.backend import native
-from cuzkd.errors import Unavailable
+from cuzkd.errors import InvalidInput
 
 
 def flags(monkeypatch, text):
@@ -52,9 +52,9 @@ def test_the_best_one_that_was_compiled(monkeypatch):
 
 def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
     flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl")
-    with pytest.raises(Unavailable, match="'ifma': this processor has no avx512ifma"):
+    with pytest.raises(InvalidInput, match="'ifma': this processor has no avx512ifma"):
         native.chosen("ifma")
-    with pytest.raises(Unavailable, match="expected one of ifma, adx, portable, got 'avx2'"):
+    with pytest.raises(InvalidInput, match="expected one of ifma, adx, portable, got 'avx2'"):
         native.chosen("avx2")
 
 
