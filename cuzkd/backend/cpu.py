@@ -102,9 +102,9 @@ def fixed_base_mul(curve: str, group: str, scalars: U64) -> U64:
 def check_points(curve: str, group: str, points: U64, subgroup: bool = False) -> int:
     """First point with a coordinate >= q, off the curve, or (subgroup) not of order r; -1 when all are good.
 
-    Infinity (all zero) is good. The order of few points is checked by a product with r, about 0.1 ms each; of many by
-    random sums (kernels/cpu/subgroup.hpp), some microseconds each: a point of another order is then missed with
-    probability at most 2^-64, and a good one never called bad.
+    Infinity (all zero) is good. The order of few points is checked by an endomorphism, less than 0.1 ms each; of many
+    by random sums, some microseconds each: a point of another order is then missed with probability at most 2^-64, and
+    a good one never called bad (kernels/cpu/subgroup.hpp).
     """
     return int(_native.check_points(curve, group, points, subgroup))
 
@@ -161,7 +161,9 @@ OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
 
 
 class CpuRun:
-    """One proof, done when result() is called. parallel_g2: small sums run two at a time."""
+    """One proof, done when result() is called. parallel_g2: small sums run two at a time (the name is the CUDA
+    backend's, where it is the sum in G2 that runs beside the others: benches turn either off by it).
+    """
 
     def __init__(self, upload: CpuUpload, parallel_g2: bool = True) -> None:
         self._upload = upload
