@@ -28,7 +28,7 @@ BUILDS = {
 def cpuinfo(field: str) -> str:
     """First value of a field of /proc/cpuinfo, or nothing."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith(field):
                 return line.partition(":")[2].strip()
     return ""

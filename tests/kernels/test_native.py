@@ -58,6 +58,15 @@ def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
         native.chosen("avx2")
 
 
+def test_a_processor_may_have_any_name(monkeypatch, tmp_path):
+    """A hypervisor chooses it, byte by byte."""
+    file = tmp_path / "cpuinfo"
+    file.write_bytes(b"model name\t: X\xae 9000\nflags\t\t: bmi2 adx\n")
+    monkeypatch.setattr(native, "Path", lambda _: file)
+    assert native.usable() == ["adx", "portable"]
+    assert native.cpuinfo("model name").endswith(" 9000")
+
+
 @pytest.mark.parametrize("build", native.BUILDS)
 def test_the_variable_decides_in_a_process_of_its_own(build):
     if build not in native.usable():
