@@ -48,7 +48,7 @@ def _matrix_errors() -> Iterator[None]:
 
 
 def set_threads(n: int) -> None:
-    """Width of the native pool of this process, the calling thread included."""
+    """Width of the native pool of this process, the calling thread included; less where the system gives no more."""
     _native.set_threads(n)
 
 
