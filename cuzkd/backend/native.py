@@ -70,9 +70,16 @@ def _require_runs(build: str) -> None:
 
 
 def chosen(environment: str | None = None) -> tuple[str, Any]:
-    """Name and module of the build that is asked for, else of the best one that loads. Raises as asked() and load()."""
+    """Name and module of the build that is asked for, else of the best one that loads. Raises as asked() and load().
+
+    One that is asked for and missing is InvalidInput: an ImportError means that there is no native module, and who
+    can do without takes plain ints then.
+    """
     if name := asked(environment):
-        return name, load(name)
+        try:
+            return name, load(name)
+        except ImportError as error:
+            raise InvalidInput(f"native build '{name}': it does not load: {error}") from None
     *faster, last = usable()
     for build in faster:
         with suppress(ImportError):

@@ -46,8 +46,8 @@ def test_the_best_one_that_was_compiled(monkeypatch):
     there.clear()
     with pytest.raises(ImportError):
         native.chosen("")
-    with pytest.raises(ImportError):
-        native.chosen("ifma")  # asked for: nothing else will do
+    with pytest.raises(InvalidInput, match="'ifma': it does not load"):
+        native.chosen("ifma")  # asked for: nothing else will do, plain ints neither
 
 
 def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
