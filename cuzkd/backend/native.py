@@ -17,9 +17,11 @@ from typing import Any
 from cuzkd.errors import InvalidInput
 
 VARIABLE = "CUZKD_NATIVE"
+# What AVX-512 brings with it: compilers use these as well.
+VECTORS = ["avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512ifma"]
 # Best first: name -> module, and the flags of /proc/cpuinfo that it needs.
 BUILDS = {
-    "ifma": ("_native_ifma", ["bmi2", "adx", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512ifma"]),
+    "ifma": ("_native_ifma", ["bmi2", "adx", *VECTORS]),
     "adx": ("_native_adx", ["bmi2", "adx"]),
     "portable": ("_native", []),
 }

@@ -20,9 +20,9 @@ def flags(monkeypatch, text):
         ("fpu sse2", ["portable"]),
         ("", ["portable"]),
         ("fpu bmi2 adx", ["adx", "portable"]),
-        ("bmi2 adx avx512f avx512dq avx512bw avx512vl", ["adx", "portable"]),
-        ("bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["ifma", "adx", "portable"]),
-        ("adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["portable"]),
+        ("bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl", ["adx", "portable"]),
+        ("bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma", ["ifma", "adx", "portable"]),
+        ("adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma", ["portable"]),
     ],
 )
 def test_every_flag_of_a_build_is_needed(monkeypatch, text, expected):
@@ -31,7 +31,7 @@ def test_every_flag_of_a_build_is_needed(monkeypatch, text, expected):
 
 
 def test_the_best_one_that_was_compiled(monkeypatch):
-    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma")
+    flags(monkeypatch, "bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma")
     there = {"cuzkd.kernels._native", "cuzkd.kernels._native_adx"}
 
     def import_module(name):
@@ -51,7 +51,7 @@ def test_the_best_one_that_was_compiled(monkeypatch):
 
 
 def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
-    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl")
+    flags(monkeypatch, "bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl")
     with pytest.raises(InvalidInput, match="'ifma': this processor has no avx512ifma"):
         native.chosen("ifma")
     with pytest.raises(InvalidInput, match="expected one of ifma, adx, portable, got 'avx2'"):
