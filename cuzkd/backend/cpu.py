@@ -13,9 +13,11 @@ from __future__ import annotations
 import platform
 import queue
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,7 @@ class CpuRun:
         self._cancel = _native.CancelFlag()
         self._spans: list[Span] = []
         self._sums: MsmSums | None = None
+        self._beside: list[Future[Any]] = []
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -183,6 +186,8 @@ class CpuRun:
                 self._sums = self._prove()
             except _native.Cancelled:
                 raise Cancelled("cancelled while its sums were computed") from None
+            finally:
+                self._forget()
         return self._sums
 
     def _prove(self) -> MsmSums:
@@ -199,7 +204,8 @@ class CpuRun:
         def over_quotient() -> None:
             sums["h_g1"] = self._msm("compute", "h_g1", self._prepared("compute", up.a))
 
-        def over_witness(row: str, scalars: Any) -> None:
+        def over_witness(row: str, prepared: Callable[[], Any]) -> None:
+            scalars = prepared()
             with suppress(queue.Empty):
                 while query := left.get_nowait():
                     sums[query] = self._msm(row, query, scalars, key.n_public + 1 if query == "l_g1" else 0)
@@ -210,13 +216,14 @@ class CpuRun:
         if self._side_by_side:
             with ThreadPoolExecutor(1) as beside:
                 witness = beside.submit(self._prepared, "compute 2", up.z)
-                rest = beside.submit(lambda: over_witness("compute 2", witness.result()))
+                rest = beside.submit(over_witness, "compute 2", witness.result)
+                self._beside = [witness, rest]
                 over_quotient()
-                over_witness("compute", witness.result())
+                over_witness("compute", witness.result)
                 rest.result()
         else:
             over_quotient()
-            over_witness("compute", self._prepared("compute", up.z))
+            over_witness("compute", partial(self._prepared, "compute", up.z))
         return MsmSums(
             a_g1=sums["a_g1"],
             b_g1=sums["b_g1"],
@@ -225,6 +232,12 @@ class CpuRun:
             h_g1=sums["h_g1"],
             spans=self._spans,
         )
+
+    def _forget(self) -> None:
+        """What went wrong beside holds frames, and these hold it and the vectors, which would live on for a while."""
+        while self._beside:
+            if error := self._beside.pop().exception():
+                traceback.clear_frames(error.__traceback__)
 
     def _timed(self, phase: str, row: str, work: Callable[..., Any], *args: Any) -> Any:
         """What the native call returns."""
