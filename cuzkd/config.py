@@ -3,8 +3,8 @@
 Problem: a typing error in a setting that is silently ignored costs hours.
 Design: each setting is one field of a frozen dataclass, with its default, its parser and its meaning beside
 it. Unknown sections and keys, wrong types and sizes that do not parse are errors that name file, section and
-key. There is no other source: no environment variables. `deploy/cuzkd.toml` shows all of them; a test keeps
-it complete.
+key. There is no other source: no environment variables, but for CUZKD_NATIVE (backend/native.py), which is for tests
+and comparisons. `deploy/cuzkd.toml` shows all of them; a test keeps it complete.
 Life of data: read once at start; parts of it are passed to whom they concern, never the whole.
 """
 

@@ -26,6 +26,7 @@ import structlog
 
 import cuzkd
 from cuzkd import log as logs
+from cuzkd.backend import native
 from cuzkd.circuits.registry import Registry
 from cuzkd.config import Config
 from cuzkd.engine import process
@@ -52,6 +53,7 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 def run(config: Config) -> int:
     """Run until a signal ends it. Raises errors of cuzkd.errors when it cannot start."""
+    native.asked()  # each prover would die of it, one after the other
     lines = logs.of_a_daemon(config.daemon.log_level)
     process.keep_secrets()  # witnesses pass through this process, too
     _keep_buffers()

@@ -109,6 +109,13 @@ def test_settings_that_are_wrong_are_exit_code_2(capsys, tmp_path):
     assert code == 2 and "daemon.lisen" in err and err.count("\n") == 1
 
 
+def test_a_native_build_that_is_none_ends_the_daemon_before_it_starts(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUZKD_NATIVE", "avx2")
+    code, out, err = run(capsys, "serve", "--state-dir", tmp_path / "state")
+    assert (code, out) == (2, "") and "ifma, adx, portable, got 'avx2'" in err and err.count("\n") == 1
+    assert not (tmp_path / "state").exists()
+
+
 def test_places_that_cannot_be_are_one_line(capsys, tmp_path):
     file = tmp_path / "file"
     file.write_text("no folder")

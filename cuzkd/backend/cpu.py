@@ -13,9 +13,11 @@ from __future__ import annotations
 import platform
 import queue
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +50,7 @@ def _matrix_errors() -> Iterator[None]:
 
 
 def set_threads(n: int) -> None:
-    """Width of the native pool of this process, the calling thread included."""
+    """Width of the native pool of this process, the calling thread included; less where the system gives no more."""
     _native.set_threads(n)
 
 
@@ -109,9 +111,9 @@ def sum_of_doublings(curve: str, group: str, points: U64, times: U32) -> U64:
 def check_points(curve: str, group: str, points: U64, subgroup: bool = False) -> int:
     """First point with a coordinate >= q, off the curve, or (subgroup) not of order r; -1 when all are good.
 
-    Infinity (all zero) is good. The order of few points is checked by a product with r, about 0.1 ms each; of many by
-    random sums (kernels/cpu/subgroup.hpp), some microseconds each: a point of another order is then missed with
-    probability at most 2^-64, and a good one never called bad.
+    Infinity (all zero) is good. The order of few points is checked by an endomorphism, less than 0.1 ms each; of many
+    by random sums, some microseconds each: a point of another order is then missed with probability at most 2^-64, and
+    a good one never called bad (kernels/cpu/subgroup.hpp).
     """
     return int(_native.check_points(curve, group, points, subgroup))
 
@@ -169,7 +171,9 @@ OF_WITNESS = ("b_g2", "l_g1", "a_g1", "b_g1")  # the longest first
 
 
 class CpuRun:
-    """One proof, done when result() is called. parallel_g2: small sums run two at a time."""
+    """One proof, done when result() is called. parallel_g2: small sums run two at a time (the name is the CUDA
+    backend's, where it is the sum in G2 that runs beside the others: benches turn either off by it).
+    """
 
     def __init__(self, upload: CpuUpload, parallel_g2: bool = True) -> None:
         self._upload = upload
@@ -178,6 +182,7 @@ class CpuRun:
         self._cancel = _native.CancelFlag()
         self._spans: list[Span] = []
         self._sums: MsmSums | None = None
+        self._beside: list[Future[Any]] = []
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -189,6 +194,8 @@ class CpuRun:
                 self._sums = self._prove()
             except _native.Cancelled:
                 raise Cancelled("cancelled while its sums were computed") from None
+            finally:
+                self._forget()
         return self._sums
 
     def _prove(self) -> MsmSums:
@@ -205,7 +212,8 @@ class CpuRun:
         def over_quotient() -> None:
             sums["h_g1"] = self._msm("compute", "h_g1", self._prepared("compute", up.a))
 
-        def over_witness(row: str, scalars: Any) -> None:
+        def over_witness(row: str, prepared: Callable[[], Any]) -> None:
+            scalars = prepared()
             with suppress(queue.Empty):
                 while query := left.get_nowait():
                     sums[query] = self._msm(row, query, scalars, key.n_public + 1 if query == "l_g1" else 0)
@@ -216,13 +224,14 @@ class CpuRun:
         if self._side_by_side:
             with ThreadPoolExecutor(1) as beside:
                 witness = beside.submit(self._prepared, "compute 2", up.z)
-                rest = beside.submit(lambda: over_witness("compute 2", witness.result()))
+                rest = beside.submit(over_witness, "compute 2", witness.result)
+                self._beside = [witness, rest]
                 over_quotient()
-                over_witness("compute", witness.result())
+                over_witness("compute", witness.result)
                 rest.result()
         else:
             over_quotient()
-            over_witness("compute", self._prepared("compute", up.z))
+            over_witness("compute", partial(self._prepared, "compute", up.z))
         return MsmSums(
             a_g1=sums["a_g1"],
             b_g1=sums["b_g1"],
@@ -231,6 +240,12 @@ class CpuRun:
             h_g1=sums["h_g1"],
             spans=self._spans,
         )
+
+    def _forget(self) -> None:
+        """What went wrong beside holds frames, and these hold it and the vectors, which would live on for a while."""
+        while self._beside:
+            if error := self._beside.pop().exception():
+                traceback.clear_frames(error.__traceback__)
 
     def _timed(self, phase: str, row: str, work: Callable[..., Any], *args: Any) -> Any:
         """What the native call returns."""

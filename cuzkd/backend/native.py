@@ -14,12 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cuzkd.errors import Unavailable
+from cuzkd.errors import InvalidInput
 
 VARIABLE = "CUZKD_NATIVE"
+# What AVX-512 brings with it: compilers use these as well.
+VECTORS = ["avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512ifma"]
 # Best first: name -> module, and the flags of /proc/cpuinfo that it needs.
 BUILDS = {
-    "ifma": ("_native_ifma", ["bmi2", "adx", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512ifma"]),
+    "ifma": ("_native_ifma", ["bmi2", "adx", *VECTORS]),
     "adx": ("_native_adx", ["bmi2", "adx"]),
     "portable": ("_native", []),
 }
@@ -28,7 +30,7 @@ BUILDS = {
 def cpuinfo(field: str) -> str:
     """First value of a field of /proc/cpuinfo, or nothing."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith(field):
                 return line.partition(":")[2].strip()
     return ""
@@ -46,19 +48,40 @@ def usable() -> list[str]:
 
 
 def load(build: str) -> Any:
-    """The module of one build. Raises Unavailable when this processor cannot run it, ImportError when it is missing."""
-    if missing := missing_flags(build):
-        raise Unavailable(f"native build '{build}': this processor has no {', '.join(missing)}")
+    """The module of one build. Raises InvalidInput where this processor cannot run it, ImportError if it is missing."""
+    _require_runs(build)
     return importlib.import_module(f"cuzkd.kernels.{BUILDS[build][0]}")
 
 
+def asked(environment: str | None = None) -> str:
+    """The build that CUZKD_NATIVE (or `environment`) names, "" for none. Loads nothing: the front may ask, too.
+
+    Raises InvalidInput for a name that is no build's, and when this processor cannot run it.
+    """
+    name = os.environ.get(VARIABLE, "") if environment is None else environment
+    if name and name not in BUILDS:
+        raise InvalidInput(f"{VARIABLE}: expected one of {', '.join(BUILDS)}, got '{name}'")
+    if name:
+        _require_runs(name)
+    return name
+
+
+def _require_runs(build: str) -> None:
+    if missing := missing_flags(build):
+        raise InvalidInput(f"native build '{build}': this processor has no {', '.join(missing)}")
+
+
 def chosen(environment: str | None = None) -> tuple[str, Any]:
-    """Name and module of the build that CUZKD_NATIVE asks for (or `environment`), else of the best one that loads."""
-    asked = os.environ.get(VARIABLE, "") if environment is None else environment
-    if asked:
-        if asked not in BUILDS:
-            raise Unavailable(f"{VARIABLE}: expected one of {', '.join(BUILDS)}, got '{asked}'")
-        return asked, load(asked)
+    """Name and module of the build that is asked for, else of the best one that loads. Raises as asked() and load().
+
+    One that is asked for and missing is InvalidInput: an ImportError means that there is no native module, and who
+    can do without takes plain ints then.
+    """
+    if name := asked(environment):
+        try:
+            return name, load(name)
+        except ImportError as error:
+            raise InvalidInput(f"native build '{name}': it does not load: {error}") from None
     *faster, last = usable()
     for build in faster:
         with suppress(ImportError):

@@ -173,8 +173,9 @@ def _report(backend: Backend, options: Options, found: list[Measured]) -> Report
     report.notes = [
         "From the first phase's beginning to the last one's end, verification included; phases that run beside each "
         f"other count in full. In a stream: {options.stream} offered at once, the time of all over their number. "
-        f"Verified here once more: {checked} of {checked}. Memory: at most, the key included, in the first proof "
-        "and in the stream; of the device, what all processes have."
+        f"Verified here once more: {checked} of {checked}. Memory: of this process at most, the key and what is left "
+        "of the circuits before included, in the first proof and in the stream; of the device, what all processes "
+        "have."
     ]
     if compared:
         report.notes.append("Ratio: ours without verification over groth16py's, which makes none.")

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from engine.prover_fakes import InProcess, ScriptedBackend, charge, square_circuit, write_square
+from service.servers import wait_until
 
 from cuzkd.engine.prover.device import DeviceMutex
 from cuzkd.engine.prover.partition import Line, Partition
@@ -62,7 +63,7 @@ def test_the_more_urgent_goes_first_to_the_last_queue(make, tmp_path):
     offers(prover, tmp_path, [3, 4, 5, 6], priority=1)
     prover.front.wait(lambda: "ready" in prover.front.stages("job/3"))
     offers(prover, tmp_path, [7], priority=4)
-    prover.front.wait(lambda: "ready" in prover.front.stages("job/7"))
+    wait_until(lambda: prover.workers._ready.urgent)  # it stands in line: its stage is told a moment earlier
     prover.backend.result_gate.set()
     prover.front.answer(*(f"job/{x}" for x in range(2, 8)))
     order = [x for square in prover.backend.launched for x in range(2, 8) if x * x == square]

@@ -1,6 +1,7 @@
 """Vector arithmetic (kernels/cpu/lanes.hpp) equals plain ints, carries at their maxima included.
 
-Each law runs over the emulated instructions, on any machine, and over the real ones where the processor has them.
+Each law runs over the emulated instructions, on any machine, and in the slow set over the real ones where the processor
+has them.
 Limbs are given as they are, so that tests reach values no caller produces.
 """
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cuzkd.backend import native
-from cuzkd.errors import Unavailable
+from cuzkd.errors import InvalidInput
 
 
 def flags(monkeypatch, text):
@@ -20,9 +20,9 @@ def flags(monkeypatch, text):
         ("fpu sse2", ["portable"]),
         ("", ["portable"]),
         ("fpu bmi2 adx", ["adx", "portable"]),
-        ("bmi2 adx avx512f avx512dq avx512bw avx512vl", ["adx", "portable"]),
-        ("bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["ifma", "adx", "portable"]),
-        ("adx avx512f avx512dq avx512bw avx512vl avx512ifma", ["portable"]),
+        ("bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl", ["adx", "portable"]),
+        ("bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma", ["ifma", "adx", "portable"]),
+        ("adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma", ["portable"]),
     ],
 )
 def test_every_flag_of_a_build_is_needed(monkeypatch, text, expected):
@@ -31,7 +31,7 @@ def test_every_flag_of_a_build_is_needed(monkeypatch, text, expected):
 
 
 def test_the_best_one_that_was_compiled(monkeypatch):
-    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl avx512ifma")
+    flags(monkeypatch, "bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl avx512ifma")
     there = {"cuzkd.kernels._native", "cuzkd.kernels._native_adx"}
 
     def import_module(name):
@@ -46,16 +46,25 @@ def test_the_best_one_that_was_compiled(monkeypatch):
     there.clear()
     with pytest.raises(ImportError):
         native.chosen("")
-    with pytest.raises(ImportError):
-        native.chosen("ifma")  # asked for: nothing else will do
+    with pytest.raises(InvalidInput, match="'ifma': it does not load"):
+        native.chosen("ifma")  # asked for: nothing else will do, plain ints neither
 
 
 def test_what_the_processor_cannot_run_is_refused_by_name(monkeypatch):
-    flags(monkeypatch, "bmi2 adx avx512f avx512dq avx512bw avx512vl")
-    with pytest.raises(Unavailable, match="'ifma': this processor has no avx512ifma"):
+    flags(monkeypatch, "bmi2 adx avx2 fma avx512f avx512dq avx512bw avx512vl")
+    with pytest.raises(InvalidInput, match="'ifma': this processor has no avx512ifma"):
         native.chosen("ifma")
-    with pytest.raises(Unavailable, match="expected one of ifma, adx, portable, got 'avx2'"):
+    with pytest.raises(InvalidInput, match="expected one of ifma, adx, portable, got 'avx2'"):
         native.chosen("avx2")
+
+
+def test_a_processor_may_have_any_name(monkeypatch, tmp_path):
+    """A hypervisor chooses it, byte by byte."""
+    file = tmp_path / "cpuinfo"
+    file.write_bytes(b"model name\t: X\xae 9000\nflags\t\t: bmi2 adx\n")
+    monkeypatch.setattr(native, "Path", lambda _: file)
+    assert native.usable() == ["adx", "portable"]
+    assert native.cpuinfo("model name").endswith(" 9000")
 
 
 @pytest.mark.parametrize("build", native.BUILDS)

@@ -1,6 +1,9 @@
 """A proof's five sums by the CPU backend equal the reference's; what it refuses; several callers at once."""
 
+import gc
 import threading
+import weakref
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +134,30 @@ def test_a_cancelled_run_has_no_sums_and_disturbs_nobody(backend, curve, rng, mo
     assert late.result() is sums
     for name in SUMS:
         assert np.array_equal(getattr(other.result(), name), getattr(sums, name)), name
+
+
+def test_a_cancelled_run_keeps_no_vectors(rng):
+    """Wherever it was: pinned memory is the next one's at once, not when Python next looks for cycles."""
+    k = key("bn254", 10, 900, 3, rng)
+    v = vectors(k, rng)
+    loaded, backend = cpu.CpuBackend().load_key(k), cpu.CpuBackend()
+    kept = []
+    gc.disable()
+    try:
+        for turn in range(40):
+            a, b, c, z = (vector.copy() for vector in (v[0], v[1], v[0], v[2]))
+            alive = [weakref.ref(vector) for vector in (a, b, c, z)]
+            run = backend.launch(backend.upload(loaded, a, b, c, z))
+            timer = threading.Timer(0.0003 * turn, run.cancel)
+            timer.start()
+            with suppress(Cancelled):
+                run.result()
+            timer.join()
+            del a, b, c, z, run, timer
+            kept += [turn for vector in alive if vector() is not None]
+    finally:
+        gc.enable()
+    assert not kept
 
 
 def test_a_run_is_cancelled_while_others_work(rng):

@@ -1,7 +1,8 @@
 """Sums of lists of points by vectors (kernels/cpu/batch_lanes.hpp): every exceptional pair in every place of a vector.
 
-The same lists go through the vectors, emulated on any machine and real where the processor has them, and through the
-adder that takes points one by one; that one's sums are held against plain multiples of the generator.
+The same lists go through the vectors, emulated on any machine and, in the slow set, real where the processor has
+them, and through the adder that takes points one by one; that one's sums are held against plain multiples of the
+generator.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Transforms eight lanes wide (kernels/cpu/transform_lanes.hpp) equal the definition and the portable build.
 
 Their products and reductions (kernels/cpu/factor.hpp) equal plain ints for every value that fits into the limbs. All
-over emulated instructions and, where the processor has them, over real ones.
+over emulated instructions and, in the slow set and where the processor has them, over real ones.
 """
 
 import ctypes

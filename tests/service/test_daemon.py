@@ -166,7 +166,7 @@ def test_a_witness_by_server_path_needs_leave(world, tmp_path):
 
 def test_a_killed_prover_is_replaced_and_its_jobs_complete(running, world):
     _, client = running
-    statements = [world.chain("bls12_381", 100 + i) for i in range(12)]
+    statements = 5 * [world.chain("bls12_381", 100 + i) for i in range(12)]  # not over before the kill
     job = client.submit("chain-bls12_381", [s.witness for s in statements])
     wait_until(lambda: next(client.watch(job)).partitions_done >= 1)
     (before,) = client.status().devices

@@ -54,4 +54,12 @@ def device_failed(failed: wire.PartitionFailed, device: str) -> Death:
 def write_down(name: str, record: wire.LogRecord) -> None:
     """A prover's log event becomes one of ours; a level that we do not know is an error."""
     write = getattr(log, LEVELS.get(record.level, "error"))
-    write(record.event, prover=name, **{**record.fields, **record.numbers})
+    write(record.event, prover=name, **{**record.fields, **_numbers(record)})
+
+
+def _numbers(record: wire.LogRecord) -> dict[str, int | float]:
+    """In the order of their names, which the wire does not keep: seconds to the microsecond, and counts."""
+    return {
+        name: round(value, 6) if name.endswith("_s") else int(value)
+        for name, value in sorted(record.numbers.items())
+    }

@@ -5,7 +5,7 @@
 // Design: a factor w is kept with its quotient by p, floor(w R / p), R = 2^(52 L) (Shoup's trick; D. Harvey, "Faster
 // arithmetic for number-theoretic transforms", 2014, section 2). q = x quotient / R, rounded down and without the columns
 // that hardly reach it, is floor(x w / p) or one less; x w - q p lies in [0, 2 p) then, and its low half is all of it.
-// 84 multiply-adds for L = 5 in the place of 105, no chain of L reductions, and x may be anything below R: no reduction
+// 84 multiply-adds for L = 5 in the place of 100, no chain of L reductions, and x may be anything below R: no reduction
 // while a network adds and subtracts. The product has x's form: w is a plain number, no power of two comes in.
 // Values here are Loose (lanes.hpp), but right modulo R only: their top limbs hold rubbish beyond 52 bits, which no
 // multiply-add looks at. They say what they are while the true value is in [0, R).

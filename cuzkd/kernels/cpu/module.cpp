@@ -1,4 +1,5 @@
-// module.cpp - cuzkd.kernels._native (and _native_adx): what backend/cpu.py calls. Arrays as in backend/protocol.py.
+// module.cpp - cuzkd.kernels._native, _native_adx and _native_ifma: what backend/cpu.py calls. One source, built three
+// times (CMakeLists.txt); arrays as in backend/protocol.py.
 //
 // Every call checks its arguments, lets go of the GIL, works with the threads of pool.hpp, and writes into arrays that
 // the caller made. Field elements are trusted to be reduced; scalars and matrix indices are checked, because they
@@ -223,7 +224,7 @@ static void pairing(Name curve, Words g1, Words g2, OutWords out) {
     });
 }
 
-NB_MODULE(CUZKD_MODULE, m) {  // _native or _native_adx: see CMakeLists.txt
+NB_MODULE(CUZKD_MODULE, m) {  // the name of the build: see CMakeLists.txt
     auto a = [](const char* name) { return nb::arg(name).noconvert(); };
     m.def("field_op", &field_op, a("curve"), a("field"), a("op"), a("a"), a("b").none(), a("out"));
     m.def("point_op", &point_op, a("curve"), a("group"), a("op"), a("p"), a("q").none(), a("out"));

@@ -3,12 +3,14 @@
 // Problem: proving, synthesis and verification all want every core, at once, from several Python threads.
 // Design: workers sleep on a condition variable and take task indices from the oldest unfinished job. The thread that
 // brings a job works on it too, so a job always ends, even with no worker at all; several jobs may be in flight.
-// Width counts the callers: width n keeps n - 1 workers, one of which rests for each caller beyond the first. A small proof is some forty jobs of a fraction of a millisecond,
-// and waking a thread takes 40 microseconds and more: so before it sleeps, whoever waits looks again for LINGER, and lets
-// other threads have the processor meanwhile. A job is work for the caller's cancel flag (cancel.hpp): once that is set,
-// tasks that have not begun are left out. The pool is never destroyed: at exit the operating system ends the workers, and
-// no task can be running then.
+// Width counts the callers: width n keeps n - 1 workers, one of which rests for each caller beyond the first.
+// A small proof is some forty jobs of a fraction of a millisecond, and waking a thread takes 40 microseconds and more: so
+// before it sleeps, whoever waits looks again for LINGER, and lets other threads have the processor meanwhile.
+// A job is work for the caller's cancel flag (cancel.hpp): once that is set, tasks that have not begun are left out.
+// The pool is never destroyed: at exit the operating system ends the workers, and no task can be running then.
+// A forked child inherits none of the workers, and locks as other threads held them: its pool begins anew.
 #pragma once
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -21,6 +23,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -30,6 +34,8 @@ class Pool {
 public:
     static Pool& instance() {
         static Pool* pool = new Pool(default_width());
+        static const int watched = pthread_atfork(nullptr, nullptr, [] { pool->begin_anew(); });
+        static_cast<void>(watched);
         return *pool;
     }
 
@@ -42,7 +48,7 @@ public:
 
     int width() const { return width_.load(); }
 
-    // Waits for surplus workers to finish their task. Jobs in flight go on.
+    // Waits for surplus workers to finish their task. Jobs in flight go on. Less wide where the system gives no more threads.
     void set_width(int width) {
         std::lock_guard<std::mutex> resizing(resize_);
         std::vector<std::thread> leaving;
@@ -53,10 +59,7 @@ public:
                 leaving.push_back(std::move(workers_.back()));
                 workers_.pop_back();
             }
-            while (static_cast<int>(workers_.size()) < width - 1) {
-                int rank = static_cast<int>(workers_.size()) + 1;
-                workers_.emplace_back([this, rank] { work(rank); });
-            }
+            start_workers();
         }
         wake_.notify_all();
         for (auto& worker : leaving) worker.join();
@@ -67,6 +70,10 @@ public:
     void run(size_t n, const std::function<void(size_t)>& task) {
         check_cancelled();
         if (n == 0) return;
+        if (bare_.load()) {
+            std::lock_guard<std::mutex> lock(mutex_);
+            start_workers();
+        }
         auto job = std::make_shared<Job>(n, task);
         bool shared = n > 1 && width_.load() > 1;
         if (shared) {
@@ -124,6 +131,27 @@ private:
 
     explicit Pool(int width) { set_width(width); }
 
+    // Up to the width. mutex_ is held.
+    void start_workers() {
+        bare_ = false;
+        for (int rank = static_cast<int>(workers_.size()) + 1; rank < width_; ++rank) {
+            try {
+                workers_.emplace_back([this, rank] { work(rank); });
+            } catch (const std::system_error&) {
+                width_ = rank;
+            }
+        }
+    }
+
+    // In a forked child: members as if new, whoever held the locks; nothing is destroyed, for threads that are not here
+    // cannot be joined. Workers come with the first job: most children only wait to run another program.
+    void begin_anew() {
+        const int width = width_;
+        new (this) Pool();
+        width_ = width, bare_ = true;
+    }
+    Pool() = default;
+
     void forget(const std::shared_ptr<Job>& job) {
         auto it = std::find(jobs_.begin(), jobs_.end(), job);
         if (it != jobs_.end()) jobs_.erase(it);
@@ -164,6 +192,7 @@ private:
     std::atomic<size_t> n_jobs_{0};  // in jobs_, for those that look without the lock
     std::vector<std::thread> workers_;
     std::atomic<int> width_{1}, callers_{0};  // callers_: in the midst of their jobs
+    std::atomic<bool> bare_{false};           // forked, and workers are still to be started
 };
 
 // Calls body(begin, end) over [0, n) cut into chunks of at least `grain`, about four per thread.

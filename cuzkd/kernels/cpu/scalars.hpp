@@ -100,15 +100,17 @@ private:
         };
         std::vector<Found> found((n + CHECK - 1) / CHECK);
         Pool::instance().run(found.size(), [&](size_t block) {
-            found[block].others.reserve(std::min(n, CHECK));
+            Found mine;  // not yet among the others': two threads would write into one cache line
+            mine.others.reserve(std::min(n, CHECK));
             for (size_t i = block * CHECK; i < std::min(n, (block + 1) * CHECK); ++i) {
                 if (s[i].is_zero()) continue;
                 if (!s[i].is_reduced())
                     throw std::invalid_argument("scalars: element " + std::to_string(i) + " is not below r");
                 Folded f = fold_scalar(s[i]);
                 bool other = classify(f) == ScalarClass::other;
-                (other ? found[block].others : found[block].ones).push_back(static_cast<Entry>(i << 1) | f.negative);
+                (other ? mine.others : mine.ones).push_back(static_cast<Entry>(i << 1) | f.negative);
             }
+            found[block] = std::move(mine);
         });
         size_t n_ones = 0, n_others = 0;
         for (const Found& block : found) n_ones += block.ones.size(), n_others += block.others.size();

@@ -77,7 +77,7 @@ public:
 
     void take_columns(const Fr* from, size_t p, Vector* x) const {
         for (size_t s = 0; s < d_.rows; ++s, from += d_.columns) {
-            expect<0>(from + AHEAD * d_.columns + p);
+            prefetch<0>(from + AHEAD * d_.columns + p);
             x[s] = Lanes<P>::gather_from(from + p);
         }
     }
@@ -90,7 +90,7 @@ public:
     // mod p, for others to read.
     void put_columns(const Vector* x, Fr* to, size_t p) const {
         for (size_t s = 0; s < d_.rows; ++s, to += d_.columns) {
-            expect<1>(to + AHEAD * d_.columns + p);
+            prefetch<1>(to + AHEAD * d_.columns + p);
             modulo_r::canonical(x[s]).scatter_to(to + p);
         }
     }
@@ -100,7 +100,7 @@ public:
         network.template walk<true, false>(x, d_.rows, [&](Vector* y, size_t at, size_t size) {
             for (size_t i = 0; i < size; ++i) {
                 Fr* row = to + (at + i) * d_.columns + p;
-                expect<1>(row + size * d_.columns);  // of the next piece
+                prefetch<1>(row + size * d_.columns);  // of the next piece
                 (modulo_r::settled(y[i]) * s.twist[at + i]).carried().scatter_to(row);
             }
         });
@@ -149,7 +149,7 @@ private:
     // processor guesses that. 10 % of a quotient of 2^20. Beyond the end of an array nothing happens.
     static constexpr size_t AHEAD = 12;  // rows
     template <int WRITE>
-    static VEC void expect(const Fr* x) {
+    static VEC void prefetch(const Fr* x) {
         for (size_t line = 0; line < 8 * sizeof(Fr); line += 64)
             __builtin_prefetch(reinterpret_cast<const char*>(x) + line, WRITE);
     }
