@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "cpu/pool.hpp"
@@ -40,6 +39,17 @@ Fr root_of_unity(uint64_t nqr, int log_n) {
     return w;
 }
 
+// The one T of these arguments in this process, made when it is first wanted.
+template <class T, class... Arguments>
+std::shared_ptr<const T> kept(Arguments... arguments) {
+    static std::mutex mutex;
+    static auto* made = new std::map<std::tuple<Arguments...>, std::shared_ptr<const T>>();
+    std::lock_guard<std::mutex> lock(mutex);
+    auto& slot = (*made)[{arguments...}];
+    if (!slot) slot = std::make_shared<const T>(arguments...);
+    return slot;
+}
+
 // All tables lie in bit-reversed order (see ntt.cuh), Montgomery form.
 template <class Fr>
 struct Domain {
@@ -52,14 +62,7 @@ struct Domain {
         down = powers(w.inv(), log_n - 1, Fr::one());
     }
 
-    static std::shared_ptr<const Domain> get(uint64_t nqr, int log_n) {
-        static std::mutex mutex;
-        static auto* made = new std::map<std::pair<uint64_t, int>, std::shared_ptr<const Domain>>();
-        std::lock_guard<std::mutex> lock(mutex);
-        auto& slot = (*made)[{nqr, log_n}];
-        if (!slot) slot = std::make_shared<const Domain>(nqr, log_n);
-        return slot;
-    }
+    static std::shared_ptr<const Domain> get(uint64_t nqr, int log_n) { return kept<Domain>(nqr, log_n); }
 
     // scale * w^rev(k) for k < 2^bits, rev over `bits` bits.
     static std::vector<Fr> powers(const Fr& w, int bits, const Fr& scale) {
@@ -96,12 +99,5 @@ struct OddCoset {
                                    : Domain<Fr>::powers(root.inv(), log_n, n.dbl().neg().inv().to_canonical());
     }
 
-    static std::shared_ptr<const OddCoset> get(uint64_t nqr, int log_n, Way way) {
-        static std::mutex mutex;
-        static auto* made = new std::map<std::tuple<uint64_t, int, Way>, std::shared_ptr<const OddCoset>>();
-        std::lock_guard<std::mutex> lock(mutex);
-        auto& slot = (*made)[{nqr, log_n, way}];
-        if (!slot) slot = std::make_shared<const OddCoset>(nqr, log_n, way);
-        return slot;
-    }
+    static std::shared_ptr<const OddCoset> get(uint64_t nqr, int log_n, Way way) { return kept<OddCoset>(nqr, log_n, way); }
 };

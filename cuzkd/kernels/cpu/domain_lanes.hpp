@@ -1,10 +1,7 @@
 // domain_lanes.hpp - the tables of transform_lanes.hpp: all of about sqrt n numbers, made once per (field, root family,
 // log n) and kept.
 #pragma once
-#include <map>
 #include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
 #include "cpu/domain.hpp"
@@ -56,14 +53,7 @@ struct LaneDomain {
 
     LaneNetwork<P> network() const { return {by_inverse_w.data(), by_w.data()}; }
 
-    static std::shared_ptr<const LaneDomain> get(uint64_t nqr, int log_n) {
-        static std::mutex mutex;
-        static auto* made = new std::map<std::pair<uint64_t, int>, std::shared_ptr<const LaneDomain>>();
-        std::lock_guard<std::mutex> lock(mutex);
-        auto& slot = (*made)[{nqr, log_n}];
-        if (!slot) slot = std::make_shared<const LaneDomain>(nqr, log_n);
-        return slot;
-    }
+    static std::shared_ptr<const LaneDomain> get(uint64_t nqr, int log_n) { return kept<LaneDomain>(nqr, log_n); }
 };
 
 // What the quotient wants beside the domain: coefficient m, at frequency q in place rev(j) of a row, m = j rows + q, is to be
@@ -92,12 +82,5 @@ struct LaneCoset {
         of_back = factors<P>(squared(inverse_g, d.log_rows), d.log_columns, n.dbl().neg().inv());
     }
 
-    static std::shared_ptr<const LaneCoset> get(uint64_t nqr, int log_n) {
-        static std::mutex mutex;
-        static auto* made = new std::map<std::pair<uint64_t, int>, std::shared_ptr<const LaneCoset>>();
-        std::lock_guard<std::mutex> lock(mutex);
-        auto& slot = (*made)[{nqr, log_n}];
-        if (!slot) slot = std::make_shared<const LaneCoset>(nqr, log_n);
-        return slot;
-    }
+    static std::shared_ptr<const LaneCoset> get(uint64_t nqr, int log_n) { return kept<LaneCoset>(nqr, log_n); }
 };
