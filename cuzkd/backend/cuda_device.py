@@ -15,6 +15,7 @@ per process.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -64,6 +65,17 @@ class DeviceMemory:
     used_bytes: int
     free_bytes: int
     total_bytes: int
+
+
+def _uuid(index: int, told: bytes) -> uuid.UUID:
+    """`told` is CuPy's word, cut at its first zero byte, of which one device in sixteen has one: then the driver's."""
+    if len(told) < 16:
+        driver = ctypes.CDLL("libcuda.so.1")
+        handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
+            raise errors.DeviceFault(f"the driver tells no UUID of device {index}: CUDA error {code}")
+        told = bytes(found)
+    return uuid.UUID(bytes=told[:16])
 
 
 @contextmanager
@@ -242,7 +254,7 @@ class Device:
         with self.guard():
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             self.name: str = properties["name"].decode()
-            self.uuid = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid'])[:16])}"
+            self.uuid = f"GPU-{_uuid(index, bytes(properties['uuid']))}"
             memory = int(properties["totalGlobalMem"])
             self.total_bytes = min(memory, limit_bytes or memory)
             free, _ = cupy.cuda.runtime.memGetInfo()
