@@ -33,7 +33,7 @@ from cuzkd.backend.cuda_lists import (
     Part,
     small_windows,
 )
-from cuzkd.backend.cuda_tree import Counted, Tree, coordinate_bytes, halvings, rounds_for
+from cuzkd.backend.cuda_tree import PAIR_BYTES, Counted, Tree, coordinate_bytes, halvings, rounds_for
 from cuzkd.curves.params import CURVES
 
 GROUP_SHARE = 16  # lists and points of a group stay below this part of the device's memory,
@@ -127,7 +127,7 @@ def _rounds(counts: Counts, scalar_bits: int, c: int, copies: int) -> int:
 def group_bytes(cut: Plan, group: int, point_bytes: int) -> int:
     """Device memory that `group` sets of such a plan take: lists, points of the tree, buckets and their halves."""
     entries, buckets = cut.part(0, group).most_entries, cut.batch * group << (cut.window_bits - 1)
-    points = min(entries, cut.chunk) * point_bytes // 2
+    points = min(entries, cut.chunk) * (point_bytes // 2 + PAIR_BYTES)
     return entries * ENTRY_BYTES + points + buckets * (7 * point_bytes // 2 + 4 * (cut.rounds + 4))
 
 

@@ -2,11 +2,11 @@
 
 Problem: nearly all of a multi-scalar sum is additions of points, and an addition is cheapest between affine points that
 share an inversion with a few hundred others; but lists have any length, which the host does not know.
-Design: gpu/rounds.cu counts, for all rounds at once, what each list has to add in each; gpu/tree.cu does a round at a
-time, its pairs shared out evenly among as many blocks as the device holds. The host chooses the number of rounds from
-the length that lists have in the mean, so that nearly all of them end as one point; gpu/msm.cu adds up the few that
-remain. The weighted sum of a window's buckets is a few sums without weights, of which the first halvings are rounds of
-the same tree.
+Design: gpu/rounds.cu counts, for all rounds at once, what each list has to add in each, and names these pairs;
+gpu/tree.cu does a round at a time, its pairs shared out evenly among as many blocks as the device holds. The host
+chooses the number of rounds from the length that lists have in the mean, so that nearly all of them end as one point;
+gpu/msm.cu adds up the few that remain. The weighted sum of a window's buckets is a few sums without weights, of which
+the first halvings are rounds of the same tree.
 Life of the data: lists and bases -> `points`, halved in place -> a sum of each list, affine -> components of each
 window, affine, which the host puts together. Scratch is of the lane; nothing here waits.
 """
@@ -24,9 +24,11 @@ from cuzkd.curves.params import CURVES
 
 THREADS = 128  # of gpu/tree.cu
 # By the bytes of a coordinate:
-BLOCKS = {32: 5, 48: 4, 64: 2, 96: 2}  # of its kernels on a multiprocessor: RESIDENT there
+BLOCKS = {32: 5, 48: 4, 64: 3, 96: 2}  # of its kernels on a multiprocessor: RESIDENT there
 PAIRS_PER_THREAD = {32: 16, 48: 16, 64: 16, 96: 16}  # at most, to one inversion of a warp. To be measured
 SCAN_BLOCK, SCAN_THREADS = 4096, 512  # of gpu/rounds.cu
+NAME_TILE, NAME_BLOCKS = 2048, 8  # of gpu/rounds.cu; for each processor
+PAIR_BYTES = 12  # that one's names take: gpu/names.cuh
 SUM_THREADS = 64  # of gpu/msm.cu
 PIECE = 256  # points of a long list that one block adds
 SUMS_PER_PROCESSOR = 8  # blocks of SUM_THREADS
@@ -61,13 +63,15 @@ def halvings(windows: int, log_buckets: int) -> int:
 @dataclass(frozen=True)
 class Rounds:
     """begins: for each of `rounds` rounds, and then for long lists, where each list's items begin; uint32[n_lists + 1]
-    each. entries: at most so many.
+    each. sources, targets: of the pairs of all rounds (gpu/names.cuh). entries: at most so many, and so many pairs.
     """
 
     rounds: int
     n_lists: int
     entries: int
     begins: Buffer
+    sources: Buffer
+    targets: Buffer
 
     def row(self, index: int) -> np.uint64:
         return np.uint64(self.begins.address + 4 * index * (self.n_lists + 1))
@@ -128,13 +132,17 @@ class Counted:
 
 
 def count_rounds(lane: Lane, curve: str, lists: Lists, n_lists: int, entries: int, rounds: int) -> Rounds:
-    """Enqueue the count of what lists have to add in each round. entries: at most so many."""
+    """Enqueue the count of what lists have to add in each round, and the names of it. entries: at most so many."""
     module, grid = nvrtc.Module("rounds", curve), (blocks(n_lists, SCAN_BLOCK), rounds + 1)
-    made = Rounds(rounds, n_lists, entries, lane.scratch(4 * (rounds + 1) * (n_lists + 1)))
+    begins, pairs = lane.scratch(4 * (rounds + 1) * (n_lists + 1)), PAIR_BYTES // 3 * entries
+    made = Rounds(rounds, n_lists, entries, begins, lane.scratch(2 * pairs), lane.scratch(pairs))
     sums = lane.scratch(4 * grid[0] * grid[1])
     shape = (lists.offsets, np.uint32(n_lists), np.uint32(rounds), np.uint32(PIECE), sums)
     lane.launch(module, "count_items", grid, SCAN_THREADS, *shape)
-    lane.launch(module, "place_items", grid, SCAN_THREADS, *shape, made.begins)
+    lane.launch(module, "place_items", grid, SCAN_THREADS, *shape, begins)
+    grid = min(blocks(made.items(0), NAME_TILE), NAME_BLOCKS * lane.device.processors), rounds
+    to = made.sources, made.targets
+    lane.launch(module, "name_pairs", grid, 256, lists.entries, lists.offsets, begins, np.uint32(n_lists), *to)
     return made
 
 
@@ -181,7 +189,7 @@ class Tree:
         for index in range(rounds.rounds):
             lane.launch(
                 self._tree, "add_round", self._grid(rounds.items(index)), THREADS,
-                bases, np.uint32(skip), lists.entries, lists.offsets, rounds.row(index), rounds.row(0), n_lists,
+                bases, np.uint32(skip), rounds.sources, rounds.targets, rounds.begins, n_lists,
                 np.uint32(index), most, scratch, points, sums,
             )  # fmt: skip
         self._long(lists, rounds, points, sums)

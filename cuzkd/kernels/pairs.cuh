@@ -30,17 +30,21 @@ HD F pair_denominator(PairKind kind, const Affine<F>& p, const Affine<F>& q) {
     return kind == PairKind::tangent ? p.y.dbl() : q.x - p.x;
 }
 
-// p + q on a chord or a tangent; inverse: of the denominator.
+// The slope of the chord or tangent: (y2 - y1) / (x2 - x1), or 3 x^2 / 2 y. inverse: of the denominator.
 template <class F>
-HD Affine<F> pair_sum(PairKind kind, const Affine<F>& p, const Affine<F>& q, const F& inverse) {
+HD F pair_slope(PairKind kind, const Affine<F>& p, const Affine<F>& q, const F& inverse) {
     F numerator = q.y - p.y;
     if (kind == PairKind::tangent) {
         F xx = p.x.sqr();
         numerator = xx.dbl() + xx;
     }
-    F slope = numerator.times(inverse);       // (y2 - y1) / (x2 - x1), or 3 x^2 / 2 y
+    return numerator.times(inverse);
+}
+// p + q, given that. Of q, x is enough.
+template <class F>
+HD Affine<F> pair_sum(const Affine<F>& p, const F& qx, const F& slope) {
     Affine<F> r;
-    r.x = slope.sqr() - p.x - q.x;            // x3 = m^2 - x1 - x2
-    r.y = slope.times(p.x - r.x) - p.y;       // y3 = m (x1 - x3) - y1
+    r.x = slope.sqr() - p.x - qx;         // x3 = m^2 - x1 - x2
+    r.y = slope.times(p.x - r.x) - p.y;   // y3 = m (x1 - x3) - y1
     return r;
 }

@@ -216,10 +216,10 @@ def test_hot_kernels_stay_in_registers(arch, curve, source, group, kernel):
 
 
 # The pair tree: how many of its blocks a multiprocessor is to hold (RESIDENT in gpu/tree.cu) decides the registers. In
-# local memory are the operands of a block's one inversion, and some words of the place in the lists.
+# local memory are the operands of a block's one inversion.
 TREE = {
-    ("bn254", "g1"): (96, 50), ("bls12_381", "g1"): (128, 90),
-    ("bn254", "g2"): (255, 40), ("bls12_381", "g2"): (255, 220),
+    ("bn254", "g1"): (96, 20), ("bls12_381", "g1"): (128, 30),
+    ("bn254", "g2"): (168, 20), ("bls12_381", "g2"): (255, 30),
 }  # fmt: skip
 
 

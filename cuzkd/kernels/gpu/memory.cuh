@@ -14,21 +14,27 @@ struct alignas(16) FourWords {
     uint32_t w[4];
 };
 
-template <class T>
-__device__ __forceinline__ T load(const T* at) {
+// An element whose sixteens are part(0), part(1), ...
+template <class T, class Part>
+__device__ __forceinline__ T assembled(const Part& part) {
     static_assert(sizeof(T) % 16 == 0, "elements of whole sixteens");
     union Whole {
         uint64_t words[sizeof(T) / 8];
         T value;
         __device__ Whole() {}
     } whole;
-    const FourWords* from = reinterpret_cast<const FourWords*>(at);
-    UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) {
-        const FourWords part = from[i];
-        whole.words[2 * i] = part.w[0] | static_cast<uint64_t>(part.w[1]) << 32;
-        whole.words[2 * i + 1] = part.w[2] | static_cast<uint64_t>(part.w[3]) << 32;
+    UNROLL for (uint32_t i = 0; i < sizeof(T) / 16; ++i) {
+        const FourWords four = part(i);
+        whole.words[2 * i] = four.w[0] | static_cast<uint64_t>(four.w[1]) << 32;
+        whole.words[2 * i + 1] = four.w[2] | static_cast<uint64_t>(four.w[3]) << 32;
     }
     return whole.value;
+}
+
+template <class T>
+__device__ __forceinline__ T load(const T* at) {
+    const FourWords* from = reinterpret_cast<const FourWords*>(at);
+    return assembled<T>([=](uint32_t i) { return from[i]; });
 }
 
 template <class T>
@@ -44,11 +50,19 @@ __device__ __forceinline__ void store(T* at, const T& value) {
     UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) to[i] = whole.parts[i];
 }
 
-// Bring nearer what a load is going to want.
-__device__ __forceinline__ void prefetch(const void* at) {
+// To shared memory, while the thread goes on: 16 bytes, or zeros where they are not wanted. They are there for the thread
+// that asked once arrived() has returned.
+__device__ __forceinline__ void copy_ahead(FourWords* to, const FourWords* from, bool wanted) {
 #if defined(__CUDA_ARCH__)
-    asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                 "l"(from), "r"(wanted ? 16 : 0)
+                 : "memory");
 #else
-    (void)at;
+    *to = wanted ? *from : FourWords{};
+#endif
+}
+__device__ __forceinline__ void arrived() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }

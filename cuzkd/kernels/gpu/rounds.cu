@@ -4,9 +4,12 @@
 // later round adds neighbours among what is left, in place, and lets a last one be. After `rounds` rounds a list that
 // still has several points is long: its points are cut into pieces (msm.cu).
 // Row r of `begins`, n_lists + 1 wide, holds the prefix sums of the lists' items in round r; row `rounds` those of pieces.
+// Then each pair of each round is named (names.cuh), so that the tree has nothing to search for.
 #include "lists.cuh"
 #include "module.cuh"
+#include "names.cuh"
 
+constexpr int NAME_THREADS = 256, NAME_ITEMS = 8, NAME_TILE = NAME_THREADS * NAME_ITEMS;
 constexpr int SCAN_THREADS = 512, SCAN_ITEMS = 8, SCAN_BLOCK = SCAN_THREADS * SCAN_ITEMS;
 
 __device__ uint32_t items_of(uint32_t length, uint32_t row, uint32_t rounds, uint32_t piece) {
@@ -71,5 +74,36 @@ KERNEL __launch_bounds__(512) place_items(const uint32_t* offsets, uint32_t n_li
         row[at + k] = sum;
         sum += items_of(offsets[at + k + 1] - offsets[at + k], blockIdx.y, rounds, piece);
         if (at + k == n_lists - 1) row[n_lists] = sum;
+    }
+}
+
+// Of every pair of every round: its points, and where their sum goes. A list's items of round 0 are `points` from
+// begins[0][list] on. Grid: (blocks, rounds).
+KERNEL __launch_bounds__(256) name_pairs(const uint32_t* entries, const uint32_t* offsets, const uint32_t* begins,
+                                         uint32_t n_lists, Names* sources, uint32_t* targets) {
+    __shared__ Names s_sources[NAME_TILE];
+    __shared__ uint32_t s_targets[NAME_TILE];
+    const uint32_t round = blockIdx.y, t = threadIdx.x;
+    const uint32_t* row = begins + round * (n_lists + static_cast<size_t>(1));
+    const uint32_t total = row[n_lists], before = pairs_before(begins, n_lists, round);
+    sources += before, targets += before;
+    for (uint32_t base = blockIdx.x * NAME_TILE; base < total; base += gridDim.x * NAME_TILE) {
+        uint32_t item = base + t * NAME_ITEMS, list = 0;
+        for (uint32_t k = t * NAME_ITEMS; k < (t + 1) * NAME_ITEMS && item < total; ++k, ++item) {
+            list = list_of(row, n_lists, item, list);
+            const uint32_t at = offsets[list], length = offsets[list + 1] - at, within = item - row[list];
+            const uint32_t place = begins[list] + (within << round);
+            if (round) {
+                s_sources[k] = {place, place + (1u << (round - 1))};
+            } else {
+                const uint32_t entry = at + 2 * within;
+                s_sources[k] = {entries[entry], entry + 1 < at + length ? entries[entry + 1] : NOTHING};
+            }
+            s_targets[k] = length <= 2u << round ? LAST | list : place;
+        }
+        __syncthreads();
+        for (uint32_t k = t; k < NAME_TILE && base + k < total; k += NAME_THREADS)
+            sources[base + k] = s_sources[k], targets[base + k] = s_targets[k];
+        __syncthreads();
     }
 }

@@ -6,34 +6,56 @@
 // inverts one in each lane; backward, each thread peels the inverses of its denominators off its own and adds. The other
 // blocks of the multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
 //
-// Rounds (rounds.cu says how many pairs of which list). Round 0 reads the bases that entries name and fills `points`, a
-// list's items from place[list] on. Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are
-// left, and the pairs add the odd ones of these to the even ones. The sum of a whole list goes to sums[list]; lists
-// without entries are never written: the caller clears them (all zero is infinity).
+// Points are scattered over the device's memory, and nothing here may wait for it: while a thread works on a pair, those of
+// its next one are on their way to the thread's part of shared memory, and the names of the one after that to registers.
+//
+// Rounds (rounds.cu names the pairs of each). Round 0 reads the bases and fills `points`, a list's items one after another.
+// Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are left, and the pairs add the odd
+// ones of these to the even ones. The sum of a whole list goes to sums[list]; lists without entries are never written: the
+// caller clears them (all zero is infinity).
+#if !defined(CUZKD_CALLS)
 #define CUZKD_INLINE
+#endif
 #include "group.cuh"
-#include "lists.cuh"
 #include "memory.cuh"
+#include "names.cuh"
 #include "pairs.cuh"
 
 using F = Group::F;
 using Norm = F::Norm;
 
-constexpr uint32_t NEGATIVE = 0x80000000u;
-constexpr uint32_t NO_ENTRY = 0x7fffffffu;  // the number of no base
 constexpr uint32_t THREADS = 128, WARP = 32;
 // Blocks on a multiprocessor (BLOCKS in backend/cuda_tree.py): what decides how many registers there are.
 #if defined(CUZKD_RESIDENT)
 constexpr int RESIDENT = CUZKD_RESIDENT;
 #else
-constexpr int RESIDENT = sizeof(F) == 32 ? 5 : sizeof(F) == 48 ? 4 : 2;
+constexpr int RESIDENT = sizeof(F) == 32 ? 5 : sizeof(F) == 48 ? 4 : sizeof(F) == 64 ? 3 : 2;
 #endif
 
+// Shared memory of a block: the points of each thread's next pair, by sixteens, those of neighbours side by side; and
+// between the two ways over the pairs, values to be inverted together.
+union Shared {
+    static constexpr uint32_t X = sizeof(F) / sizeof(FourWords), POINT = 2 * X;
+    FourWords ahead[2 * POINT][THREADS];
+    Norm norms[2 * THREADS - WARP];
+
+    // Ask for the first `n` sixteens of point `which` (0 or 1) of this thread.
+    __device__ __forceinline__ void expect(uint32_t which, const Point* point, uint32_t n) {
+        UNROLL for (uint32_t i = 0; i < n; ++i)
+            copy_ahead(&ahead[which * POINT + i][threadIdx.x], reinterpret_cast<const FourWords*>(point) + i, point != nullptr);
+    }
+    // What is there of it: its x, or its y.
+    __device__ __forceinline__ F coordinate(uint32_t which, bool y) const {
+        const uint32_t row = which * POINT + (y ? X : 0);
+        return assembled<F>([=](uint32_t i) { return ahead[row + i][threadIdx.x]; });
+    }
+};
+
 // 1/mine of each thread; none is zero. Neighbouring levels: products of two of the level below, at `level` on.
-__device__ Norm block_inverse(const Norm& mine) {
-    __shared__ Norm s[2 * THREADS - WARP];
+__device__ Norm block_inverse(Norm* s, const Norm& mine) {
     const uint32_t t = threadIdx.x;
     uint32_t level = 0, size = THREADS;
+    __syncthreads();  // what else was there is read
     s[t] = mine;
     __syncthreads();
     for (; size > WARP; level += size, size /= 2) {
@@ -56,18 +78,6 @@ __device__ Norm block_inverse(const Norm& mine) {
     return inverse;
 }
 
-// A point in memory, or its negative.
-struct Signed {
-    const Point* at;  // null: infinity
-    bool negative;
-
-    __device__ void expect() const {
-        if (at) prefetch(at);
-    }
-    __device__ F x() const { return at ? load(&at->x) : F::zero(); }
-    __device__ Point point() const { return at ? load(at).neg_if(negative) : Point::infinity(); }
-};
-
 // A place for one pair between the two passes over it: the product of the norms before its own and, in an extension, its
 // own, which takes products there.
 struct Kept {
@@ -83,20 +93,30 @@ struct Kept {
     __device__ Norm own() const { return load(at + 1); }
 };
 
-// This thread's additions, `count` of them, with all threads of its block. pairs.seek(k) finds the operands p and q of one,
-// pairs.put(sum) takes their sum; pairs.expect(k) says that k is the next. before[k THREADS], k < count: this thread's.
+// This thread's additions, `count` of them, with all threads of its block. pairs.names(k) are the names of the points of one,
+// pairs.at(name) is where a point is, null for infinity; pairs.keep(k, s) sees the points, pairs.put(k, sum) takes the sum.
+// before[k THREADS], k < count: this thread's.
 template <class Pairs>
-__device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* before) {
+__device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F* before, Shared& s) {
     Norm product = Norm::one();  // of the norms of the denominators
     uint32_t first = count;  // pair that wants an inverse
+    Names next{}, later{};
+    if (count > 0) next = pairs.names(0), pairs.expect(s, next, Shared::X);
+    if (count > 1) later = pairs.names(1);
 #pragma unroll 1
     for (uint32_t k = 0; k < count; ++k) {
-        pairs.seek(k);
-        if (k + 1 < count) pairs.expect(k + 1);
-        F px = pairs.p.x(), qx = pairs.q.x(), denominator = qx - px;
-        if (!surely_a_chord(px, qx)) {
-            Point p = pairs.p.point(), q = pairs.q.point();
-            PairKind kind = pair_kind(p, q);
+        arrived();
+        const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
+        const Names names = next;
+        F denominator = qx - px;
+        const bool chord = surely_a_chord(px, qx);
+        next = later;
+        if (k + 1 < count) pairs.expect(s, next, Shared::X);
+        if (k + 2 < count) later = pairs.names(k + 2);
+        if (!chord) {
+            if (!pairs.at(names.p) || !pairs.at(names.q)) continue;
+            const Point p = pairs.load(names.p), q = pairs.load(names.q);
+            const PairKind kind = pair_kind(p, q);
             if (!wants_inverse(kind)) continue;
             denominator = pair_denominator(kind, p, q);
         }
@@ -109,38 +129,60 @@ __device__ __forceinline__ void add_pairs(Pairs& pairs, uint32_t count, F* befor
             product = product * norm;
         }
     }
-    Norm inverse = block_inverse(product);  // of the norms up to the pair at hand
+    Norm inverse = block_inverse(s.norms, product);  // of the norms up to the pair at hand
+    if (count > 0) next = pairs.names(count - 1), pairs.expect(s, next, Shared::POINT);
+    if (count > 1) later = pairs.names(count - 2);
 #pragma unroll 1
     for (uint32_t k = count; k-- > 0;) {
-        pairs.seek(k);
-        if (k) pairs.expect(k - 1);
-        Point p = pairs.p.point(), q = pairs.q.point(), sum = Point::infinity();
-        PairKind kind = pair_kind(p, q);
-        if (wants_inverse(kind)) {
-            Norm own = inverse;
-            if (k > first) {
-                const Kept kept(before + static_cast<size_t>(k) * THREADS);
-                own = inverse.times(kept.before());
-                inverse = inverse * (Kept::OWN ? kept.own() : pair_denominator(kind, p, q).norm());
+        const Kept kept(before + static_cast<size_t>(k) * THREADS);
+        Norm own = inverse;
+        if (k > first) own = kept.before();
+        arrived();
+        PairKind kind = PairKind::chord;
+        F slope;  // at first 1 / denominator
+        {
+            const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
+            F denominator = qx - px;
+            if (!surely_a_chord(px, qx)) {
+                const Point p = pairs.ahead(s, 0, next.p), q = pairs.ahead(s, 1, next.q);
+                kind = pair_kind(p, q);
+                denominator = pair_denominator(kind, p, q);
             }
-            sum = pair_sum(kind, p, q, pair_denominator(kind, p, q).inverse_by(own));
-        } else if (kind != PairKind::infinity) {
-            sum = kind == PairKind::first ? p : q;
+            if (k > first && wants_inverse(kind)) {
+                own = inverse.times(own);
+                inverse = inverse * (Kept::OWN ? kept.own() : denominator.norm());
+            }
+            slope = denominator.inverse_by(own);
         }
-        pairs.put(sum);
+        {
+            const Point p = pairs.ahead(s, 0, next.p), q = pairs.ahead(s, 1, next.q);
+            pairs.keep(k, q);
+            if (wants_inverse(kind)) {
+                slope = pair_slope(kind, p, q, slope);
+            } else {
+                pairs.put(k, kind == PairKind::first ? p : kind == PairKind::second ? q : Point::infinity());
+            }
+        }
+        const Point p = pairs.ahead(s, 0, next.p);
+        const F qx = s.coordinate(1, false);
+        next = later;
+        if (k > 0) pairs.expect(s, next, Shared::POINT);
+        if (k > 1) later = pairs.names(k - 2);
+        if (wants_inverse(kind)) pairs.put(k, pair_sum(p, qx, slope));
     }
 }
 
 // Items of a launch, cut into tiles for its blocks: as many turns for each block as `most` items for a thread take, and
-// then as few items as that allows. Calls tile(first item, count) of this thread, in all threads of a block together.
+// then as few items as that allows. Calls tile(first item, count) of this thread, whose items lie THREADS apart, in all
+// threads of a block together.
 template <class Tile>
 __device__ __forceinline__ void each_tile(uint32_t total, uint32_t most, Tile tile) {
     if (total == 0) return;
     uint32_t threads = gridDim.x * THREADS, share = (total - 1) / threads + 1;
     uint32_t turns = (share - 1) / most + 1, each = (share - 1) / turns + 1;
     for (uint64_t base = static_cast<uint64_t>(blockIdx.x) * THREADS * each; base < total; base += uint64_t(threads) * each) {
-        uint64_t first = base + threadIdx.x * each;
-        uint32_t left = first < total ? static_cast<uint32_t>(total - first) : 0;
+        const uint64_t first = base + threadIdx.x;
+        const uint32_t left = first < total ? static_cast<uint32_t>((total - first - 1) / THREADS + 1) : 0;
         tile(static_cast<uint32_t>(first), left < each ? left : each);
     }
 }
@@ -150,103 +192,86 @@ __device__ __forceinline__ F* own_scratch(F* scratch, uint32_t most) {
     return scratch + static_cast<size_t>(blockIdx.x) * most * THREADS + threadIdx.x;
 }
 
-// One round over lists of which offsets, begins and place speak; see above. An entry is the number of a base, with the
-// sign in its top bit: it stands for bases[number - skip], and for nothing where the number is below skip.
-struct Round {
+// What Round and Halving have in common: points of one array, by their numbers.
+struct Named {
     const Point* bases;
-    uint32_t skip;
-    const uint32_t *entries, *offsets, *begins, *place;
-    uint32_t n_lists, round;
-    Point *points, *sums;
+    uint32_t skip;  // below it a number stands for infinity
 
-    uint32_t base;                        // item of pair 0
-    uint32_t list = 0, begin = 0, end = 0;  // the list at hand, its items of this round,
-    uint32_t at = 0, length = 0;          // its first entry, its length
-    Signed p, q;
-    Point* target;
-
-    __device__ Signed named(uint32_t entry) const {
-        uint32_t number = entry & ~NEGATIVE;
-        return {number >= skip && number < NO_ENTRY ? bases + (number - skip) : nullptr, (entry & NEGATIVE) != 0};
+    __device__ static bool negative(uint32_t name) { return (name & NEGATIVE) != 0; }
+    __device__ const Point* at(uint32_t name) const {
+        const uint32_t number = name & ~NEGATIVE;
+        return number >= skip && number < NOTHING ? bases + (number - skip) : nullptr;
     }
-    __device__ void seek(uint32_t k) {
-        uint32_t item = base + k;
-        if (item < begin || item >= end) {
-            list = list_of(begins, n_lists, item, list);
-            begin = begins[list], end = begins[list + 1];
-            at = offsets[list], length = offsets[list + 1] - at;
-        }
-        item -= begin;
-        Point* first = points + place[list] + (static_cast<size_t>(item) << round);
-        target = length <= 2u << round ? sums + list : first;
-        if (round) {
-            p = {first, false};
-            q = {first + (size_t(1) << (round - 1)), false};
-        } else {
-            uint32_t entry = at + 2 * item;
-            p = named(entries[entry]);
-            q = named(entry + 1 < at + length ? entries[entry + 1] : NO_ENTRY);
-        }
+    __device__ __forceinline__ void expect(Shared& s, const Names& names, uint32_t sixteens) const {
+        s.expect(0, at(names.p), sixteens), s.expect(1, at(names.q), sixteens);
     }
-    // Only where it is in the list at hand, or it would take as long to find as it saves.
-    __device__ void expect(uint32_t k) const {
-        uint32_t item = base + k - begin;
-        if (base + k < begin || item >= end - begin) return;
-        if (round) {
-            const Point* first = points + place[list] + (static_cast<size_t>(item) << round);
-            prefetch(first), prefetch(first + (size_t(1) << (round - 1)));
-        } else {
-            uint32_t entry = at + 2 * item;
-            named(entries[entry]).expect();
-            if (entry + 1 < at + length) named(entries[entry + 1]).expect();
-        }
+    // What is there of the point that has been expected.
+    __device__ __forceinline__ Point ahead(const Shared& s, uint32_t which, uint32_t name) const {
+        return Point{s.coordinate(which, false), s.coordinate(which, true)}.neg_if(negative(name));
     }
-    __device__ void put(const Point& sum) { store(target, sum); }
+    __device__ Point load(uint32_t name) const {
+        const Point* point = at(name);
+        return point ? ::load(point).neg_if(negative(name)) : Point::infinity();
+    }
 };
 
-// begins: the row of this round. scratch: room for `most` elements of each thread.
+// One round, of which `sources` and `targets` are (names.cuh).
+struct Round : Named {
+    const Names* sources;
+    const uint32_t* targets;
+    Point *points, *sums;
+
+    uint32_t base;  // item of pair 0
+
+    __device__ Names names(uint32_t k) const { return sources[base + k * THREADS]; }
+    __device__ void keep(uint32_t, const Point&) const {}
+    __device__ void put(uint32_t k, const Point& sum) const {
+        const uint32_t target = targets[base + k * THREADS];
+        store((target & LAST ? sums : points) + (target & ~LAST), sum);
+    }
+};
+
+// begins: all its rows (rounds.cu). scratch: room for `most` elements of each thread.
 KERNEL __launch_bounds__(THREADS, RESIDENT)
-    add_round(const Point* bases, uint32_t skip, const uint32_t* entries, const uint32_t* offsets, const uint32_t* begins,
-              const uint32_t* place, uint32_t n_lists, uint32_t round, uint32_t most, F* scratch, Point* points,
-              Point* sums) {
+    add_round(const Point* bases, uint32_t skip, const Names* sources, const uint32_t* targets, const uint32_t* begins,
+              uint32_t n_lists, uint32_t round, uint32_t most, F* scratch, Point* points, Point* sums) {
+    __shared__ Shared s;
     F* before = own_scratch(scratch, most);
-    Round pairs{bases, skip, entries, offsets, begins, place, n_lists, round, points, sums, 0};
-    each_tile(begins[n_lists], most, [&](uint32_t first, uint32_t count) {
+    const uint32_t at = pairs_before(begins, n_lists, round);
+    if (round) bases = points, skip = 0;
+    Round pairs{{bases, skip}, sources + at, targets + at, points, sums, 0};
+    each_tile(begins[round * (n_lists + size_t(1)) + n_lists], most, [&](uint32_t first, uint32_t count) {
         pairs.base = first;
-        add_pairs(pairs, count, before);
+        add_pairs(pairs, count, before, s);
     });
 }
 
 // Neighbours of every component, and a new component of the odd ones of component 0: see msm.cu.
-struct Halving {
-    const Point* in;
+struct Halving : Named {
     uint32_t components, pairs;  // in all, of one component
     Point* out;
 
     uint32_t base;
-    uint32_t component = 0, i = 0;
-    Signed p, q;
 
-    __device__ void seek(uint32_t k) {
-        uint32_t item = base + k;
-        component = item / pairs, i = item % pairs;
-        const Point* first = in + 2 * static_cast<size_t>(item);
-        p = {first, false}, q = {first + 1, false};
+    __device__ Names names(uint32_t k) const {
+        const uint32_t item = base + k * THREADS;
+        return {2 * item, 2 * item + 1};
     }
-    __device__ void expect(uint32_t k) const { prefetch(in + 2 * (static_cast<size_t>(base) + k)); }
-    __device__ void put(const Point& sum) {
-        store(out + static_cast<size_t>(component) * pairs + i, sum);
-        if (component == 0) store(out + static_cast<size_t>(components) * pairs + i, q.point());
+    __device__ void keep(uint32_t k, const Point& q) const {
+        const uint32_t item = base + k * THREADS;
+        if (item < pairs) store(out + static_cast<size_t>(components) * pairs + item, q);
     }
+    __device__ void put(uint32_t k, const Point& sum) const { store(out + base + k * THREADS, sum); }
 };
 
 // in[components][2 pairs] -> out[components + 1][pairs].
 KERNEL __launch_bounds__(THREADS, RESIDENT)
     halve(const Point* in, uint32_t components, uint32_t pairs, uint32_t most, F* scratch, Point* out) {
+    __shared__ Shared s;
     F* before = own_scratch(scratch, most);
-    Halving halving{in, components, pairs, out, 0};
+    Halving halving{{in, 0}, components, pairs, out, 0};
     each_tile(components * pairs, most, [&](uint32_t first, uint32_t count) {
         halving.base = first;
-        add_pairs(halving, count, before);
+        add_pairs(halving, count, before, s);
     });
 }
