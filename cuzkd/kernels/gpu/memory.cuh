@@ -50,6 +50,15 @@ __device__ __forceinline__ void store(T* at, const T& value) {
     UNROLL for (size_t i = 0; i < sizeof(T) / 16; ++i) to[i] = whole.parts[i];
 }
 
+// Bring it as near as can be: of what all threads of a warp read side by side.
+__device__ __forceinline__ void prefetch(const void* at) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+#else
+    (void)at;
+#endif
+}
+
 // To shared memory, while the thread goes on: 16 bytes, or zeros where they are not wanted. They are there for the thread
 // that asked once arrived() has returned.
 __device__ __forceinline__ void copy_ahead(FourWords* to, const FourWords* from, bool wanted) {

@@ -7,7 +7,7 @@
 // blocks of the multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
 //
 // Points are scattered over the device's memory, and nothing here may wait for it: while a thread works on a pair, those of
-// its next one are on their way to the thread's part of shared memory, and the names of the one after that to registers.
+// its next one are on their way to the thread's part of shared memory, and the names of the one after that are prefetched.
 //
 // Rounds (rounds.cu names the pairs of each). Round 0 reads the bases and fills `points`, a list's items one after another.
 // Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are left, and the pairs add the odd
@@ -93,27 +93,31 @@ struct Kept {
     __device__ Norm own() const { return load(at + 1); }
 };
 
+// The points of pair k of this thread, or only their x, are expected.
+template <class Pairs>
+__device__ __forceinline__ void expect(const Pairs& pairs, Shared& s, uint32_t k, uint32_t sixteens) {
+    const Names names = pairs.names(k);
+    s.expect(0, pairs.at(names.p), sixteens), s.expect(1, pairs.at(names.q), sixteens);
+}
+
 // This thread's additions, `count` of them, with all threads of its block. pairs.names(k) are the names of the points of one,
-// pairs.at(name) is where a point is, null for infinity; pairs.keep(k, s) sees the points, pairs.put(k, sum) takes the sum.
-// before[k THREADS], k < count: this thread's.
+// pairs.prepare(k) is a while before that; pairs.at(name) is where a point is, null for infinity; pairs.keep(k, q) sees the
+// second point, pairs.put(k, sum) takes the sum. before[k THREADS], k < count: this thread's.
 template <class Pairs>
 __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F* before, Shared& s) {
     Norm product = Norm::one();  // of the norms of the denominators
     uint32_t first = count;  // pair that wants an inverse
-    Names next{}, later{};
-    if (count > 0) next = pairs.names(0), pairs.expect(s, next, Shared::X);
-    if (count > 1) later = pairs.names(1);
+    if (count > 0) expect(pairs, s, 0, Shared::X);
 #pragma unroll 1
     for (uint32_t k = 0; k < count; ++k) {
         arrived();
         const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
-        const Names names = next;
         F denominator = qx - px;
         const bool chord = surely_a_chord(px, qx);
-        next = later;
-        if (k + 1 < count) pairs.expect(s, next, Shared::X);
-        if (k + 2 < count) later = pairs.names(k + 2);
+        if (k + 1 < count) expect(pairs, s, k + 1, Shared::X);
+        if (k + 2 < count) pairs.prepare(k + 2);
         if (!chord) {
+            const Names names = pairs.names(k);
             if (!pairs.at(names.p) || !pairs.at(names.q)) continue;
             const Point p = pairs.load(names.p), q = pairs.load(names.q);
             const PairKind kind = pair_kind(p, q);
@@ -130,8 +134,7 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
         }
     }
     Norm inverse = block_inverse(s.norms, product);  // of the norms up to the pair at hand
-    if (count > 0) next = pairs.names(count - 1), pairs.expect(s, next, Shared::POINT);
-    if (count > 1) later = pairs.names(count - 2);
+    if (count > 0) expect(pairs, s, count - 1, Shared::POINT);
 #pragma unroll 1
     for (uint32_t k = count; k-- > 0;) {
         const Kept kept(before + static_cast<size_t>(k) * THREADS);
@@ -144,7 +147,8 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
             const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
             F denominator = qx - px;
             if (!surely_a_chord(px, qx)) {
-                const Point p = pairs.ahead(s, 0, next.p), q = pairs.ahead(s, 1, next.q);
+                const Names names = pairs.names(k);
+                const Point p = pairs.ahead(s, 0, names.p), q = pairs.ahead(s, 1, names.q);
                 kind = pair_kind(p, q);
                 denominator = pair_denominator(kind, p, q);
             }
@@ -154,8 +158,9 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
             }
             slope = denominator.inverse_by(own);
         }
+        const Names names = pairs.names(k);
         {
-            const Point p = pairs.ahead(s, 0, next.p), q = pairs.ahead(s, 1, next.q);
+            const Point p = pairs.ahead(s, 0, names.p), q = pairs.ahead(s, 1, names.q);
             pairs.keep(k, q);
             if (wants_inverse(kind)) {
                 slope = pair_slope(kind, p, q, slope);
@@ -163,11 +168,10 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
                 pairs.put(k, kind == PairKind::first ? p : kind == PairKind::second ? q : Point::infinity());
             }
         }
-        const Point p = pairs.ahead(s, 0, next.p);
+        const Point p = pairs.ahead(s, 0, names.p);
         const F qx = s.coordinate(1, false);
-        next = later;
-        if (k > 0) pairs.expect(s, next, Shared::POINT);
-        if (k > 1) later = pairs.names(k - 2);
+        if (k > 0) expect(pairs, s, k - 1, Shared::POINT);
+        if (k > 1) pairs.prepare(k - 2);
         if (wants_inverse(kind)) pairs.put(k, pair_sum(p, qx, slope));
     }
 }
@@ -202,9 +206,6 @@ struct Named {
         const uint32_t number = name & ~NEGATIVE;
         return number >= skip && number < NOTHING ? bases + (number - skip) : nullptr;
     }
-    __device__ __forceinline__ void expect(Shared& s, const Names& names, uint32_t sixteens) const {
-        s.expect(0, at(names.p), sixteens), s.expect(1, at(names.q), sixteens);
-    }
     // What is there of the point that has been expected.
     __device__ __forceinline__ Point ahead(const Shared& s, uint32_t which, uint32_t name) const {
         return Point{s.coordinate(which, false), s.coordinate(which, true)}.neg_if(negative(name));
@@ -224,6 +225,7 @@ struct Round : Named {
     uint32_t base;  // item of pair 0
 
     __device__ Names names(uint32_t k) const { return sources[base + k * THREADS]; }
+    __device__ void prepare(uint32_t k) const { prefetch(sources + base + k * THREADS), prefetch(targets + base + k * THREADS); }
     __device__ void keep(uint32_t, const Point&) const {}
     __device__ void put(uint32_t k, const Point& sum) const {
         const uint32_t target = targets[base + k * THREADS];
@@ -257,6 +259,7 @@ struct Halving : Named {
         const uint32_t item = base + k * THREADS;
         return {2 * item, 2 * item + 1};
     }
+    __device__ void prepare(uint32_t) const {}
     __device__ void keep(uint32_t k, const Point& q) const {
         const uint32_t item = base + k * THREADS;
         if (item < pairs) store(out + static_cast<size_t>(components) * pairs + item, q);
