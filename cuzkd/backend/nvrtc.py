@@ -137,7 +137,7 @@ def compile_module(module: Module, arch: str) -> bytes:
             raise errors.Unavailable(
                 _explain(module, options, source, nvrtc.getProgramLog(program))
             ) from error
-        return bytes(nvrtc.getCUBIN(program))
+        return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy cuts off a byte, as if it ended a string
     finally:
         nvrtc.destroyProgram(program)
 

@@ -89,17 +89,21 @@ KERNEL __launch_bounds__(256) name_pairs(const uint32_t* entries, const uint32_t
     sources += before, targets += before;
     for (uint32_t base = blockIdx.x * NAME_TILE; base < total; base += gridDim.x * NAME_TILE) {
         uint32_t item = base + t * NAME_ITEMS, list = 0;
+        uint32_t begin = 0, end = 0, at = 0, length = 0, place = 0;  // of the list at hand
         for (uint32_t k = t * NAME_ITEMS; k < (t + 1) * NAME_ITEMS && item < total; ++k, ++item) {
-            list = list_of(row, n_lists, item, list);
-            const uint32_t at = offsets[list], length = offsets[list + 1] - at, within = item - row[list];
-            const uint32_t place = begins[list] + (within << round);
+            if (item >= end) {
+                list = list_of(row, n_lists, item, list);
+                begin = row[list], end = row[list + 1];
+                at = offsets[list], length = offsets[list + 1] - at, place = begins[list];
+            }
+            const uint32_t to = place + ((item - begin) << round);
             if (round) {
-                s_sources[k] = {place, place + (1u << (round - 1))};
+                s_sources[k] = {to, to + (1u << (round - 1))};
             } else {
-                const uint32_t entry = at + 2 * within;
+                const uint32_t entry = at + 2 * (item - begin);
                 s_sources[k] = {entries[entry], entry + 1 < at + length ? entries[entry + 1] : NOTHING};
             }
-            s_targets[k] = length <= 2u << round ? LAST | list : place;
+            s_targets[k] = length <= 2u << round ? LAST | list : to;
         }
         __syncthreads();
         for (uint32_t k = t; k < NAME_TILE && base + k < total; k += NAME_THREADS)
