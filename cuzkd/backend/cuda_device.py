@@ -67,7 +67,7 @@ class DeviceMemory:
     total_bytes: int
 
 
-def _uuid(index: int, told: bytes) -> uuid.UUID:
+def device_uuid(index: int, told: bytes) -> uuid.UUID:
     """`told` is CuPy's word, cut at its first zero byte, of which one device in sixteen has one: then the driver's."""
     if len(told) < 16:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -254,7 +254,7 @@ class Device:
         with self.guard():
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             self.name: str = properties["name"].decode()
-            self.uuid = f"GPU-{_uuid(index, bytes(properties['uuid']))}"
+            self.uuid = f"GPU-{device_uuid(index, bytes(properties['uuid']))}"
             memory = int(properties["totalGlobalMem"])
             self.total_bytes = min(memory, limit_bytes or memory)
             free, _ = cupy.cuda.runtime.memGetInfo()
