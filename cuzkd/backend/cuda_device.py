@@ -72,7 +72,9 @@ def device_uuid(index: int, told: bytes) -> uuid.UUID:
     if len(told) < 16:
         driver = ctypes.CDLL("libcuda.so.1")
         handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
+        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(
+            found, handle
+        ):
             raise errors.DeviceFault(f"the driver tells no UUID of device {index}: CUDA error {code}")
         told = bytes(found)
     return uuid.UUID(bytes=told[:16])

@@ -142,7 +142,9 @@ def count_rounds(lane: Lane, curve: str, lists: Lists, n_lists: int, entries: in
     lane.launch(module, "place_items", grid, SCAN_THREADS, *shape, begins)
     grid = min(blocks(made.items(0), NAME_TILE), NAME_BLOCKS * lane.device.processors), rounds
     to = made.sources, made.targets
-    lane.launch(module, "name_pairs", grid, 256, lists.entries, lists.offsets, begins, np.uint32(n_lists), *to)
+    lane.launch(
+        module, "name_pairs", grid, 256, lists.entries, lists.offsets, begins, np.uint32(n_lists), *to
+    )
     return made
 
 
