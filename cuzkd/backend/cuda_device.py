@@ -36,6 +36,8 @@ from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
+SHARED_UNASKED = 47 << 10  # bytes of shared memory: a block has 48 KiB, unless its kernel may have more
+SHARED_STATIC = 1 << 10  # of which kernels that ask for more declare less than this
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -210,16 +212,25 @@ class Lane:
     # -- kernels --
 
     def launch(
-        self, module: nvrtc.Module, name: str, grid: int | tuple[int, int], block: int, *args: Any
+        self,
+        module: nvrtc.Module,
+        name: str,
+        grid: int | tuple[int, int],
+        block: int,
+        *args: Any,
+        shared_bytes: int = 0,
     ) -> None:
         """Enqueue a kernel.
 
         args: Buffer or None for pointers (numpy.uint64 for an address inside one), int for C's int, numpy
-        scalars else.
+        scalars else. shared_bytes: of shared memory that a block has beside what the kernel declares.
         """
         kernel = self.device.kernel(module, name)
+        if shared_bytes > SHARED_UNASKED:
+            kernel.max_dynamic_shared_size_bytes = self.device.shared_bytes
+        size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
-            kernel(grid if isinstance(grid, tuple) else (grid,), (block,), tuple(map(_argument, args)))
+            kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
 
 
 def _argument(value: Any) -> Any:
@@ -235,6 +246,7 @@ class Device:
 
     limit_bytes: of device memory that its pool takes at most; 0: whatever there is. total_bytes: that, or the device's.
     room_bytes: what its pool may take, as things were when this was made.
+    shared_bytes: that a launch may ask for, for each block.
     allocations: how often CUDA was asked for memory, of the device or page-locked, by way of the two pools.
     """
 
@@ -260,6 +272,7 @@ class Device:
             free, _ = cupy.cuda.runtime.memGetInfo()
             self.room_bytes = min(int(free), limit_bytes or memory)
             self.processors = int(properties["multiProcessorCount"])
+            self.shared_bytes = int(properties["sharedMemPerBlockOptin"]) - SHARED_STATIC
             self.pool = cupy.cuda.MemoryPool(self._allocate)
             if limit_bytes:
                 self.pool.set_limit(size=limit_bytes)
