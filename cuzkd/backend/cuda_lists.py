@@ -31,6 +31,7 @@ CLASSES_BYTES = 24  # of one sum: where its scalars lie, how many are full, smal
 MOST_BINS = 1 << 10  # of a list
 MOST_COUNTED = 12000  # bins of the lists of one sum
 MOST_LOW_BITS = 13  # buckets of a bin, as a logarithm
+MOST_SHARED = 160 << 10  # bytes of shared memory for a block: what cards of compute capability 8.0 have, too
 PADDING = 16  # places behind lists by bin: they are read by 16 bytes
 # To be measured.
 BIN_ENTRIES = 1 << 15  # of a bin, on average, where that makes no more bins than
@@ -38,11 +39,9 @@ LOG_BINS = 9  # of a list, as a logarithm: the more, the shorter the runs of one
 LOG_FEW_BINS = 6  # at least, or threads would wait for each other's counts, if bins then have
 FEW_ENTRIES = 1 << 12
 CHUNK = (1 << 15) + (3 << 9)  # entries of a bin that one block orders in shared memory, at most
-THREADS_OF_BINS = (
-    (24000, 1024),
-    (0, 512),
-)  # that order chunks from such a size on: 1024 on a multiprocessor in all
-FILL_THREADS = 1024  # of fill_bins: the more, the longer the runs of a bin
+# Threads of a block, each from a number on; a multiprocessor has room for 1024 in all.
+FILL_THREADS = (256, 1024), (0, 512)  # by the bins of a list: the more threads, the longer their runs
+ORDER_THREADS = (24000, 1024), (0, 512)  # by the entries of a chunk: there is one large one at a time
 BLOCKS_PER_PROCESSOR = 2  # that go through the scalars
 
 ENTRY_BYTES = (
@@ -139,7 +138,7 @@ class Part:
     def chunk(self) -> int:
         """Entries of a bin that one block orders: all of it, where scalars are random and bins no larger than CHUNK."""
         mean = self.copies * self.busy >> (self.window_bits - 1 - self.low_bits)
-        return min(CHUNK, mean + mean // 32 + 512)
+        return min(CHUNK, mean + mean // 32 + 512, MOST_SHARED // 4 - (1 << self.low_bits) - 8)
 
 
 @dataclass(frozen=True)
@@ -193,6 +192,10 @@ class Lists:
 
     entries: Buffer
     offsets: Buffer
+
+
+def _threads(choice: Sequence[tuple[int, int]], n: int) -> int:
+    return next(threads for least, threads in choice if n >= least)
 
 
 class Lister:
@@ -250,21 +253,22 @@ class Lister:
         lane.launch(
             self._digits, "count_bins", (shares, batch), THREADS, *source, *shape, counts, rows, digits
         )  # fmt: skip
-        chunk = min(part.chunk, lane.device.shared_bytes // 4 - (1 << MOST_LOW_BITS) - 8)
+        chunk = part.chunk
         lane.launch(
             self._digits, "scan_bins", 1, THREADS,
             counts, np.uint32(bins), np.uint32(chunk), classes.header, np.uint32(part.units), starts, chunks, tail,
         )  # fmt: skip
+        threads = _threads(FILL_THREADS, bins // part.lists)
         lane.launch(
-            self._digits, "fill_bins", (part.lists, shares), FILL_THREADS,
+            self._digits, "fill_bins", (part.lists, shares), threads,
             *source, classes.ranks, *shape, np.uint32(part.n), digits, starts, rows, by_bin, keys,
-            shared_bytes=4 * (3 * MOST_BINS + 2 * FILL_ITEMS * FILL_THREADS),
+            shared_bytes=4 * (3 * MOST_BINS + 2 * FILL_ITEMS * threads),
         )  # fmt: skip
 
         most = bins + part.most_entries // chunk  # chunks
         rows = lane.scratch(4 * most << low)
         found = (starts, chunks, np.uint32(bins), np.uint32(chunk), low, in_buckets, rows)
-        threads = next(threads for least, threads in THREADS_OF_BINS if chunk >= least)
+        threads = _threads(ORDER_THREADS, chunk)
         lane.launch(self._digits, "count_buckets", most, threads, keys, *found)
         lane.launch(
             self._digits, "fill_buckets", most, threads, by_bin, keys, *found, offsets, entries,

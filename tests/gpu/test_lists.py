@@ -177,8 +177,8 @@ def test_bases_of_some_scalars(gpu, lister, curve, share):
 
 def test_a_block_of_many_tiles(gpu, lister, curve, monkeypatch):
     monkeypatch.setattr(cuda_lists, "BLOCKS_PER_PROCESSOR", 0)  # one for each sum
-    monkeypatch.setattr(cuda_lists, "FILL_THREADS", 128)
-    monkeypatch.setattr(cuda_lists, "THREADS_OF_BINS", ((0, 64),))
+    monkeypatch.setattr(cuda_lists, "FILL_THREADS", ((0, 128),))
+    monkeypatch.setattr(cuda_lists, "ORDER_THREADS", ((0, 64),))
     part = part_of(curve, 9000, 12, 3, 2)
     values = mixed(curve, part.n, 11)
     check(gpu, listed(gpu, lister, [values], part), part, expected_buckets([values], CURVES[curve].r, part))

@@ -282,7 +282,6 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
     starts += static_cast<uint64_t>(blockIdx.x) << cut.log_bins();
     rows += ((static_cast<uint64_t>(sum) * gridDim.y + blockIdx.y) * count + list) << cut.log_bins();
     const Share share = share_of(busy_in(of, cut, first), blockIdx.y, gridDim.y);
-    for (uint32_t b = threadIdx.x; b < n_bins; b += blockDim.x) places[b] = starts[b] + rows[b];
     for (int copy = 0; copy < cut.copies() && cut.window(list, copy) < windows; ++copy, digits += busy) {
         const uint32_t items = busy_in(of, cut, cut.window(list, copy)), end = items < share.end ? items : share.end;
         uint32_t buckets[FILL_ITEMS], bases[FILL_ITEMS], ranked[FILL_ITEMS];
@@ -294,6 +293,7 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
             }
         };
         fetch(share.begin);
+        for (uint32_t b = threadIdx.x; b < n_bins && copy == 0; b += blockDim.x) places[b] = starts[b] + rows[b];
         for (uint32_t tile = share.begin; tile < end; tile += tile_size) {
             for (uint32_t b = threadIdx.x; b < n_bins; b += blockDim.x) counts[b] = 0;
             __syncthreads();
@@ -330,17 +330,20 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
 
 // -- buckets --
 
-// The bin that a chunk is of, and the entries of it. For all threads of the block alike.
+// The bin that a chunk is of, and the entries of it. For all threads of the block alike; each warp looks in 32 places.
 struct Chunk {
     uint32_t bin, begin, size;
     bool leads, alone;  // first of its bin; the only one
 };
 __device__ Chunk chunk_of(uint32_t chunk, const uint32_t* starts, const uint32_t* chunks, uint32_t n_bins,
                           uint32_t chunk_size) {
-    uint32_t low = 0, high = n_bins;  // chunks[low] <= chunk < chunks[high]
-    while (high - low > 1) {
-        uint32_t mid = low + (high - low) / 2;
-        if (chunks[mid] <= chunk) low = mid; else high = mid;
+    uint32_t low = 0, bins = n_bins;  // chunks[low] <= chunk < chunks[low + bins]
+    while (bins > 1) {
+        const uint32_t step = (bins + 31) / 32, at = (threadIdx.x & 31) * step;
+        const bool reached = at < bins && chunks[low + at] <= chunk;
+        const uint32_t passed = (__popc(__ballot_sync(ALL_LANES, reached)) - 1) * step;
+        low += passed;
+        bins = bins - passed < step ? bins - passed : step;
     }
     const uint32_t number = chunk - chunks[low], begin = starts[low] + number * chunk_size, left = starts[low + 1] - begin;
     return {low, begin, left < chunk_size ? left : chunk_size, number == 0, chunks[low + 1] - chunks[low] == 1};
@@ -454,6 +457,7 @@ KERNEL __launch_bounds__(1024) fill_buckets(const uint32_t* entries, const Key* 
         }
     }
     for (uint32_t b = threadIdx.x; b < n; b += blockDim.x) ends[b] = 0;
+    for (uint32_t i = threadIdx.x * PACKED; i < chunk.size; i += blockDim.x * PACKED) prefetch(entries + chunk.begin + i);
     __syncthreads();
     count_keys(keys, chunk, ends);
     __syncthreads();
