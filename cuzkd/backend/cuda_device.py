@@ -36,9 +36,9 @@ from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
-SHARED_UNASKED = 47 << 10  # bytes of shared memory: a block has 48 KiB, unless its kernel may have more
-SHARED_STATIC = 1 << 10  # of which kernels that ask for more declare less than this
+SHARED_BYTES = 160 << 10  # of shared memory, that a launch may ask for: since compute capability 8.0
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
+Grid = int | tuple[int, int]  # blocks of a launch
 
 
 class Buffer:
@@ -74,7 +74,9 @@ def _uuid(index: int, told: bytes) -> uuid.UUID:
     if len(told) < 16:
         driver = ctypes.CDLL("libcuda.so.1")
         handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
+        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(
+            found, handle
+        ):
             raise errors.DeviceFault(f"the driver tells no UUID of device {index}: CUDA error {code}")
         told = bytes(found)
     return uuid.UUID(bytes=told[:16])
@@ -212,13 +214,7 @@ class Lane:
     # -- kernels --
 
     def launch(
-        self,
-        module: nvrtc.Module,
-        name: str,
-        grid: int | tuple[int, int],
-        block: int,
-        *args: Any,
-        shared_bytes: int = 0,
+        self, module: nvrtc.Module, name: str, grid: Grid, block: int, *args: Any, shared_bytes: int = 0
     ) -> None:
         """Enqueue a kernel.
 
@@ -226,8 +222,8 @@ class Lane:
         scalars else. shared_bytes: of shared memory that a block has beside what the kernel declares.
         """
         kernel = self.device.kernel(module, name)
-        if shared_bytes > SHARED_UNASKED:
-            kernel.max_dynamic_shared_size_bytes = self.device.shared_bytes
+        if shared_bytes:
+            kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
         size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
             kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
@@ -246,7 +242,6 @@ class Device:
 
     limit_bytes: of device memory that its pool takes at most; 0: whatever there is. total_bytes: that, or the device's.
     room_bytes: what its pool may take, as things were when this was made.
-    shared_bytes: that a launch may ask for, for each block.
     allocations: how often CUDA was asked for memory, of the device or page-locked, by way of the two pools.
     """
 
@@ -272,7 +267,6 @@ class Device:
             free, _ = cupy.cuda.runtime.memGetInfo()
             self.room_bytes = min(int(free), limit_bytes or memory)
             self.processors = int(properties["multiProcessorCount"])
-            self.shared_bytes = int(properties["sharedMemPerBlockOptin"]) - SHARED_STATIC
             self.pool = cupy.cuda.MemoryPool(self._allocate)
             if limit_bytes:
                 self.pool.set_limit(size=limit_bytes)

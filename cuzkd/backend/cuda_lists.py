@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_device import SHARED_BYTES, Buffer, Lane, blocks
 
 # Of gpu/digits.cu.
 THREADS = 512
@@ -31,7 +31,6 @@ CLASSES_BYTES = 24  # of one sum: where its scalars lie, how many are full, smal
 MOST_BINS = 1 << 10  # of a list
 MOST_COUNTED = 12000  # bins of the lists of one sum
 MOST_LOW_BITS = 13  # buckets of a bin, as a logarithm
-MOST_SHARED = 160 << 10  # bytes of shared memory for a block: what cards of compute capability 8.0 have, too
 PADDING = 16  # places behind lists by bin: they are read by 16 bytes
 # To be measured.
 BIN_ENTRIES = 1 << 15  # of a bin, on average, where that makes no more bins than
@@ -138,7 +137,7 @@ class Part:
     def chunk(self) -> int:
         """Entries of a bin that one block orders: all of it, where scalars are random and bins no larger than CHUNK."""
         mean = self.copies * self.busy >> (self.window_bits - 1 - self.low_bits)
-        return min(CHUNK, mean + mean // 32 + 512, MOST_SHARED // 4 - (1 << self.low_bits) - 8)
+        return min(CHUNK, mean + mean // 32 + 512, SHARED_BYTES // 4 - (1 << self.low_bits) - 8)
 
 
 @dataclass(frozen=True)
