@@ -275,8 +275,10 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
     starts += static_cast<uint64_t>(blockIdx.x) << cut.log_bins();
     rows += ((static_cast<uint64_t>(sum) * gridDim.y + blockIdx.y) * count + list) << cut.log_bins();
     const Share share = share_of(busy_in(of, cut, first), blockIdx.y, gridDim.y);
-    for (int copy = 0; copy < cut.copies() && cut.window(list, copy) < windows; ++copy, digits += busy) {
-        const uint32_t items = busy_in(of, cut, cut.window(list, copy)), end = items < share.end ? items : share.end;
+    for (uint32_t b = threadIdx.x; b < n_bins; b += blockDim.x) places[b] = starts[b] + rows[b];
+    uint32_t multiples = 0;  // where this copy's bases begin
+    for (int window = cut.window(list, 0); window < windows; window += sets, multiples += stride, digits += busy) {
+        const uint32_t items = busy_in(of, cut, window), end = items < share.end ? items : share.end;
         uint32_t buckets[FILL_ITEMS], bases[FILL_ITEMS], ranked[FILL_ITEMS];
         auto fetch = [&](uint32_t tile) {
             UNROLL for (int k = 0; k < FILL_ITEMS; ++k) {
@@ -286,7 +288,6 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
             }
         };
         fetch(share.begin);
-        for (uint32_t b = threadIdx.x; b < n_bins && copy == 0; b += blockDim.x) places[b] = starts[b] + rows[b];
         for (uint32_t tile = share.begin; tile < end; tile += tile_size) {
             for (uint32_t b = threadIdx.x; b < n_bins; b += blockDim.x) counts[b] = 0;
             __syncthreads();
@@ -303,7 +304,7 @@ KERNEL __launch_bounds__(1024) fill_bins(const Classes* classes, const uint32_t*
             UNROLL for (int k = 0; k < FILL_ITEMS; ++k) {
                 if (buckets[k] == NONE) continue;
                 uint32_t bucket = buckets[k] & ~NEGATIVE, place = counts[bucket >> low] + ranked[k];
-                uint32_t base = base_of(ranks, bases[k] & ~NEGATIVE) + copy * stride;
+                uint32_t base = base_of(ranks, bases[k] & ~NEGATIVE) + multiples;
                 sorted[place] = base | ((bases[k] ^ buckets[k]) & NEGATIVE);
                 sorted_buckets[place] = bucket;
             }
