@@ -36,7 +36,9 @@ from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
+SHARED_BYTES = 160 << 10  # of shared memory, that a launch may ask for: since compute capability 8.0
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
+Grid = int | tuple[int, int]  # blocks of a launch
 
 
 class Buffer:
@@ -212,16 +214,19 @@ class Lane:
     # -- kernels --
 
     def launch(
-        self, module: nvrtc.Module, name: str, grid: int | tuple[int, int], block: int, *args: Any
+        self, module: nvrtc.Module, name: str, grid: Grid, block: int, *args: Any, shared_bytes: int = 0
     ) -> None:
         """Enqueue a kernel.
 
         args: Buffer or None for pointers (numpy.uint64 for an address inside one), int for C's int, numpy
-        scalars else.
+        scalars else. shared_bytes: of shared memory that a block has beside what the kernel declares.
         """
         kernel = self.device.kernel(module, name)
+        if shared_bytes:
+            kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+        size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
-            kernel(grid if isinstance(grid, tuple) else (grid,), (block,), tuple(map(_argument, args)))
+            kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
 
 
 def _argument(value: Any) -> Any:

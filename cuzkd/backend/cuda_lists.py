@@ -21,17 +21,26 @@ from typing import Any
 import numpy as np
 
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import Buffer, Lane, blocks
+from cuzkd.backend.cuda_device import SHARED_BYTES, Buffer, Lane, blocks
 
 # Of gpu/digits.cu.
 THREADS = 512
 TILE = 4096  # scalars that a block has in hand
+FILL_ITEMS = 8  # digits, for each thread of fill_bins
 CLASSES_BYTES = 24  # of one sum: where its scalars lie, how many are full, small, units
 MOST_BINS = 1 << 10  # of a list
 MOST_COUNTED = 12000  # bins of the lists of one sum
+MOST_LOW_BITS = 13  # buckets of a bin, as a logarithm
+PADDING = 16  # places behind lists by bin: they are read by 16 bytes
 # To be measured.
-LOG_CHUNK = 15  # entries of a bin that one block orders, as a logarithm
-LOW_BITS = 10  # buckets of a bin, as a logarithm, where that leaves few enough bins
+BIN_ENTRIES = 1 << 15  # of a bin, on average, where that makes no more bins than
+LOG_BINS = 9  # of a list, as a logarithm: the more, the shorter the runs of one that blocks write
+LOG_FEW_BINS = 6  # at least, or threads would wait for each other's counts, if bins then have
+FEW_ENTRIES = 1 << 12
+CHUNK = (1 << 15) + (3 << 9)  # entries of a bin that one block orders in shared memory, at most
+# Threads of a block, each from a number on; a multiprocessor has room for 1024 in all.
+FILL_THREADS = (256, 1024), (0, 512)  # by the bins of a list: the more threads, the longer their runs
+ORDER_THREADS = (24000, 1024), (0, 512)  # by the entries of a chunk: there is one large one at a time
 BLOCKS_PER_PROCESSOR = 2  # that go through the scalars
 
 ENTRY_BYTES = (
@@ -116,11 +125,19 @@ class Part:
     @property
     def low_bits(self) -> int:
         """Buckets of a bin, as a logarithm."""
-        bits = self.window_bits - 1
-        low = min(bits, LOW_BITS)
-        while 1 << (bits - low) > MOST_BINS or self.count << (bits - low) > MOST_COUNTED:
+        bits, last = self.window_bits - 1, max(0, self.copies * self.busy - 1)
+        few = min(LOG_FEW_BINS, (last // FEW_ENTRIES).bit_length())
+        bins = min(LOG_BINS, max(few, (last // BIN_ENTRIES).bit_length()))
+        low = min(MOST_LOW_BITS, max(0, bits - bins))
+        while self.count << (bits - low) > MOST_COUNTED:
             low += 1
         return low
+
+    @property
+    def chunk(self) -> int:
+        """Entries of a bin that one block orders: all of it, where scalars are random and bins no larger than CHUNK."""
+        mean = self.copies * self.busy >> (self.window_bits - 1 - self.low_bits)
+        return min(CHUNK, mean + mean // 32 + 512, SHARED_BYTES // 4 - (1 << self.low_bits) - 8)
 
 
 @dataclass(frozen=True)
@@ -176,6 +193,10 @@ class Lists:
     offsets: Buffer
 
 
+def _threads(choice: Sequence[tuple[int, int]], n: int) -> int:
+    return next(threads for least, threads in choice if n >= least)
+
+
 class Lister:
     """Makes the lists of one curve's scalars on one lane."""
 
@@ -219,43 +240,42 @@ class Lister:
         starts, chunks = lane.scratch(4 * (bins + 1)), lane.scratch(4 * (bins + 1))
         offsets = lane.scratch(4 * (part.n_buckets + 1))
         tail = np.uint64(offsets.address + 4 * ordered)
-        by_bin, keys = lane.scratch(4 * part.most_entries), lane.scratch(2 * part.most_entries)
+        room = part.most_entries + PADDING
+        by_bin, keys = lane.scratch(4 * room), lane.scratch(2 * room)
         entries = lane.scratch(4 * part.most_entries)
 
-        grid = self._grid(classes)
-        rows = lane.scratch(4 * grid[0] * bins)
+        shares, batch = self._grid(classes)
+        rows = lane.scratch(4 * shares * bins)
         source = (classes.header, classes.others, np.uint32(classes.n))
-        shape = (part.window_bits, part.windows, part.sets, part.first, part.count, low)
+        shape = (part.window_bits, part.windows, part.sets, part.first, part.count, low, np.uint32(part.busy))
         digits = entries  # until fill_bins has ended
         lane.launch(
-            self._digits,
-            "count_bins",
-            grid,
-            THREADS,
-            *source,
-            *shape,
-            np.uint32(part.busy),
-            counts,
-            rows,
-            digits,
-        )
+            self._digits, "count_bins", (shares, batch), THREADS, *source, *shape, counts, rows, digits
+        )  # fmt: skip
+        chunk = part.chunk
         lane.launch(
             self._digits, "scan_bins", 1, THREADS,
-            counts, np.uint32(bins), LOG_CHUNK, classes.header, np.uint32(part.units), starts, chunks, tail,
+            counts, np.uint32(bins), np.uint32(chunk), classes.header, np.uint32(part.units), starts, chunks, tail,
         )  # fmt: skip
+        threads = _threads(FILL_THREADS, bins // part.lists)
         lane.launch(
-            self._digits, "fill_bins", (grid[0], part.lists), THREADS,
-            *source, classes.ranks, *shape, np.uint32(part.busy), np.uint32(part.n), digits, starts, rows, by_bin, keys,
+            self._digits, "fill_bins", (part.lists, shares), threads,
+            *source, classes.ranks, *shape, np.uint32(part.n), digits, starts, rows, by_bin, keys,
+            shared_bytes=4 * (3 * MOST_BINS + 2 * FILL_ITEMS * threads),
         )  # fmt: skip
 
-        most = bins + (part.most_entries >> LOG_CHUNK)  # chunks
+        most = bins + part.most_entries // chunk  # chunks
         rows = lane.scratch(4 * most << low)
-        found = (starts, chunks, np.uint32(bins), LOG_CHUNK, low, in_buckets, rows)
-        lane.launch(self._digits, "count_buckets", most, THREADS, keys, *found)
-        lane.launch(self._digits, "fill_buckets", most, THREADS, by_bin, keys, *found, offsets, entries)
+        found = (starts, chunks, np.uint32(bins), np.uint32(chunk), low, in_buckets, rows)
+        threads = _threads(ORDER_THREADS, chunk)
+        lane.launch(self._digits, "count_buckets", most, threads, keys, *found)
+        lane.launch(
+            self._digits, "fill_buckets", most, threads, by_bin, keys, *found, offsets, entries,
+            shared_bytes=4 * (max(4, 1 << low) + max(chunk + 3, 1 << low)),
+        )  # fmt: skip
         if part.units:
             where = (classes.units, np.uint32(classes.n), tail, entries)
-            lane.launch(self._digits, "place_units", grid, THREADS, classes.header, *where)
+            lane.launch(self._digits, "place_units", (shares, batch), THREADS, classes.header, *where)
         return Lists(entries, offsets)
 
     def _counted(self, classes: Classes) -> Classes:

@@ -112,7 +112,7 @@ class DryLane:
     def put(self, array: np.ndarray[Any, Any]) -> Buffer:
         return self.scratch(array.nbytes)
 
-    def launch(self, *_: Any) -> None:
+    def launch(self, *_: Any, shared_bytes: int = 0) -> None:
         self.launches += 1
 
     def nothing(self, *_: Any) -> None:

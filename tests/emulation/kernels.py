@@ -87,9 +87,14 @@ class RawModule:
 class _Kernel:
     def __init__(self, name, launch, sizes):
         self._name, self._launch, self._sizes = name, launch, sizes
+        self.max_dynamic_shared_size_bytes = 0
 
-    def __call__(self, grid, block, arguments):
-        """grid: (x,) or (x, y); block: (threads,); arguments: NumPy scalars as wide as the parameters."""
+    def __call__(self, grid, block, arguments, shared_mem=0):
+        """grid: (x,) or (x, y); block: (threads,); arguments: NumPy scalars as wide as the parameters.
+        shared_mem: bytes that a kernel may have, having asked for if they are many; how many it uses is not seen.
+        """
+        most = max(48 << 10, self.max_dynamic_shared_size_bytes)
+        assert shared_mem <= most <= 227 << 10, (self._name, shared_mem, most)
         schedule, (x, y), (threads,) = streams.schedule, (*grid, 1)[:2], block
         assert 0 < x < 1 << 31 and 0 < y < 1 << 16 and 0 < threads <= 1024, (self._name, grid, block)
         assert [value.itemsize for value in arguments] == self._sizes, (self._name, arguments, self._sizes)

@@ -189,11 +189,11 @@ HOT = {
     for source, kernels in TRANSFORMS.items()
     for kernel in kernels
 }
-# These live on memory, so on warps: blocks of 512, of which a multiprocessor has two, or four.
+# These live on memory, so on warps: of 64 registers there are threads for two blocks of 512 or one of 1024.
 HOT |= {
     ("digits", None, kernel): dict.fromkeys(nvrtc.CURVE_TYPES, registers)
     for kernel, registers in {
-        "classify_scalars": 64, "count_bins": 64, "fill_bins": 64, "count_buckets": 32, "fill_buckets": 32,
+        "classify_scalars": 64, "count_bins": 64, "fill_bins": 64, "count_buckets": 64, "fill_buckets": 64,
     }.items()
 }  # fmt: skip
 HOT["rows", None, "sparse_rows"] = {"bn254": 72, "bls12_381": 72}  # seven blocks of 128

@@ -132,9 +132,10 @@ def test_where_small_ones_end(gpu, lister, curve, c):
         check(gpu, listed(gpu, lister, [values], part), part, expected_buckets([values], r, part))
 
 
-@pytest.mark.parametrize("low", [0, 3, 9])
-def test_several_bins(gpu, lister, curve, low, monkeypatch):
-    monkeypatch.setattr(cuda_lists, "LOW_BITS", low)
+@pytest.mark.parametrize("bins", [0, 6, 9])
+def test_several_bins(gpu, lister, curve, bins, monkeypatch):
+    monkeypatch.setattr(cuda_lists, "LOG_FEW_BINS", bins)
+    monkeypatch.setattr(cuda_lists, "FEW_ENTRIES", 1)
     part = part_of(curve, 700, 10, count=4)
     values = mixed(curve, part.n, 1)
     check(gpu, listed(gpu, lister, [values], part), part, expected_buckets([values], CURVES[curve].r, part))
@@ -176,6 +177,8 @@ def test_bases_of_some_scalars(gpu, lister, curve, share):
 
 def test_a_block_of_many_tiles(gpu, lister, curve, monkeypatch):
     monkeypatch.setattr(cuda_lists, "BLOCKS_PER_PROCESSOR", 0)  # one for each sum
+    monkeypatch.setattr(cuda_lists, "FILL_THREADS", ((0, 128),))
+    monkeypatch.setattr(cuda_lists, "ORDER_THREADS", ((0, 64),))
     part = part_of(curve, 9000, 12, 3, 2)
     values = mixed(curve, part.n, 11)
     check(gpu, listed(gpu, lister, [values], part), part, expected_buckets([values], CURVES[curve].r, part))
@@ -184,7 +187,7 @@ def test_a_block_of_many_tiles(gpu, lister, curve, monkeypatch):
 @pytest.mark.parametrize("kind", ["zeros", "ones", "minus ones", "one value", "bits and bytes", "halves"])
 def test_a_bin_of_many_chunks(gpu, lister, curve, kind, monkeypatch):
     """More entries of one bucket than one block orders."""
-    monkeypatch.setattr(cuda_lists, "LOG_CHUNK", 9)
+    monkeypatch.setattr(cuda_lists, "CHUNK", 500)
     n = 1200
     part = part_of(curve, n, 8, 0, 3, copies=11)
     values = ints(witness(curve, n, kind))
@@ -238,4 +241,4 @@ def test_no_limit_is_passed():
             part = part_of("bls12_381", 1 << 20, c, 0, count)
             bins = 1 << (c - 1 - part.low_bits)
             assert bins <= cuda_lists.MOST_BINS and count * bins <= cuda_lists.MOST_COUNTED
-            assert part.low_bits <= 13, "MOST_BUCKETS of gpu/digits.cu"
+            assert part.low_bits <= cuda_lists.MOST_LOW_BITS

@@ -1,11 +1,12 @@
-// gpu/scan.cuh - prefix sums over a block of THREADS threads.
+// gpu/scan.cuh - prefix sums over a block, of THREADS threads where nothing else is said.
 #pragma once
 #include "arch.cuh"
 
 constexpr uint32_t ALL_LANES = 0xffffffffu;
-constexpr int THREADS = 512, WARPS = THREADS / 32;
+constexpr int THREADS = 512, MOST_WARPS = 32;
 
-// Exclusive prefix sum of one value per thread of the block; the block's total in *total. sums: WARPS, in shared memory.
+// Exclusive prefix sum of one value per thread of the block; the block's total in *total. sums: MOST_WARPS,
+// in shared memory.
 template <class T>
 __device__ T block_scan(T value, T* sums, T* total) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -18,7 +19,7 @@ __device__ T block_scan(T value, T* sums, T* total) {
     if (lane == 31) sums[warp] = sum;
     __syncthreads();
     T before = 0, all = 0;
-    for (int i = 0; i < WARPS; ++i) {
+    for (int i = 0; i < static_cast<int>(blockDim.x >> 5); ++i) {
         if (i < warp) before += sums[i];
         all += sums[i];
     }
@@ -29,8 +30,8 @@ __device__ T block_scan(T value, T* sums, T* total) {
 // Exclusive prefix sums of n counts in shared memory, in place; returns their total. Callers synchronise before and after,
 // but what reads the counts before the call needs no barrier: there is one in it before anything is written.
 __device__ uint32_t scan_shared(uint32_t* counts, int n) {
-    __shared__ uint32_t sums[WARPS];
-    int each = (n + THREADS - 1) / THREADS, begin = threadIdx.x * each, end = begin + each < n ? begin + each : n;
+    __shared__ uint32_t sums[MOST_WARPS];
+    int threads = blockDim.x, each = (n + threads - 1) / threads, begin = threadIdx.x * each, end = begin + each < n ? begin + each : n;
     uint32_t own = 0, total;
     for (int i = begin; i < end; ++i) own += counts[i];
     uint32_t before = block_scan(own, sums, &total);
