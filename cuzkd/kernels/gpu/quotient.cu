@@ -55,6 +55,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_circom(PASS_PARAMET
             });
         }
         tile.store_octet(x, v == 0 ? c : a, tile.first_step());
+        __syncthreads();  // see walk_up
     }
 }
 
@@ -69,6 +70,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_bellman(PASS_PARAME
         tile.load_octet(x, v == 0 ? a : b, tile.last_step());
         walk_up(tile, s, {t_up}, x);
         if (v == 0) tile.store_octet(x, a, tile.first_step());
+        __syncthreads();  // see walk_up
     }
     each(x, [&](Fr& value, int j) {
         value = bellman_value(load(a + tile.index(anew(tile.first_step()), j)), value, constants);

@@ -15,18 +15,27 @@
 constexpr int LOG_TILE = 11;  // elements at most; an eighth as many threads. Half an element each are exchanged at a time
 constexpr int TILE_THREADS = 1 << (LOG_TILE - 3), TILE_BLOCKS = 2;  // of an SM: 128 registers a thread
 
-// A table in the order of ntt.cuh.
-struct Twiddles {
-    const Factor<Fr>* at;
-    __device__ __forceinline__ Factor<Fr> operator[](uint32_t k) const { return load(at + k); }
-};
-
-// The same, but the compiler does not know: it computes anew what follows from it, where it would else keep eight addresses
-// in registers through all layers.
-__device__ __forceinline__ int anew(int q) {
+// The same number, but the compiler does not know: it computes anew what follows from it, where it would else keep eight
+// addresses in registers through all layers.
+template <class T>
+__device__ __forceinline__ T anew(T q) {
     asm volatile("" : "+r"(q));
     return q;
 }
+
+// A table in the order of ntt.cuh.
+struct Twiddles {
+    const Factor<Fr>* at;
+    __device__ __forceinline__ Fr value(uint32_t k) const { return load(&at[anew(k)].value); }
+    // Here and now: the compiler would else move the load behind the products before.
+    __device__ __forceinline__ Fr quotient(uint32_t k) const {
+        Fr read = load(&at[anew(k)].quotient);
+#if defined(__CUDA_ARCH__)
+        UNROLL for (int i = 0; i < Fr::Params::N; ++i) asm volatile("" : "+l"(read.v[i]));
+#endif
+        return read;
+    }
+};
 
 // Where the octet of a thread lies in a tile: element j at slot + (j << log_step).
 struct Place {
@@ -59,6 +68,8 @@ struct Tile {
     // The steps with which `down` begins and ends.
     __device__ int first_step() const { return done < rows - 3 ? done : rows - 3; }
     __device__ int last_step() const { return rows - 3; }
+    // A step whose octets lie in the elements of one warp, neighbours in neighbouring lanes; for at most two columns.
+    __device__ int near_step() const { return rows > 8 ? rows - 8 + log_cols : 0; }
 
     __device__ uint32_t n() const { return 1u << log_n; }
     // In its vector, of the element at a slot.
@@ -93,12 +104,24 @@ struct Shared {
     __device__ Sixteen& operator[](uint32_t slot) { return at[slot + (slot >> 3)]; }
 };
 
-// Each thread gives the octet at `from` and gets that at `to`.
+// Lanes of a warp hold neighbours, 2^8 elements, at places of no longer steps than this.
+constexpr int LOG_WARP_STEP = 5;
+
+// Each thread gives the octet at `from` and gets that at `to`. Where both are places in the warp's own elements, no thread
+// waits for other warps; so those have to be through with reading these (walk_up).
 __device__ __forceinline__ void exchange(Shared& s, Fr (&x)[8], const Place& from, const Place& to) {
+    const bool in_warp = from.log_step <= LOG_WARP_STEP && to.log_step <= LOG_WARP_STEP && blockDim.x >= 32;
+    const auto wait = [in_warp] {
+        if (in_warp) {
+            __syncwarp();
+        } else {
+            __syncthreads();
+        }
+    };
     UNROLL for (int half = 0; half < 4; half += 2) {
-        __syncthreads();  // what was written before has been read
+        wait();  // what was written before has been read
         UNROLL for (int j = 0; j < 8; ++j) s[from.slot + (j << from.log_step)] = {x[j].v[half], x[j].v[half + 1]};
-        __syncthreads();
+        wait();
         UNROLL for (int j = 0; j < 8; ++j) {
             const Sixteen got = s[to.slot + (j << to.log_step)];
             x[j].v[half] = got.low, x[j].v[half + 1] = got.high;
@@ -109,25 +132,32 @@ __device__ __forceinline__ void exchange(Shared& s, Fr (&x)[8], const Place& fro
 // All layers of `down`, from x at place(first_step()) to x at place(last_step()).
 __device__ __forceinline__ void walk_down(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     int q = tile.first_step(), skip = tile.done - q;
+    Ahead<Fr, Twiddles> twiddles(t);
+    twiddles.fetch(mirrored(tile.block_at(q) << skip));
     ROLLED for (;;) {
-        octet_down(x, t, tile.block_at(q), skip);
-        if (q == tile.last_step()) return;
-        const int from = q, next = q + 3;
+        const int from = q, next = from + 3, skipped = skip;
         q = next < tile.last_step() ? next : tile.last_step();
         skip = next - q;
+        const bool last = from == tile.last_step();
+        octet_down(x, twiddles, tile.block_at(from), skipped, last ? 0 : tile.block_at(q) << skip);
+        if (last) return;
         exchange(s, x, tile.place(from), tile.place(q));
     }
 }
 
-// All layers of `up`, the same way back.
+// All layers of `up`, the same way back. At its end the threads may still be reading what others hold: a barrier has to
+// come before the next walk up.
 __device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twiddles& t, Fr (&x)[8]) {
     const int layers = tile.rows - tile.done;
     int q = tile.last_step(), skip = layers < 3 ? 3 - layers : (3 - layers % 3) % 3;
+    Ahead<Fr, Twiddles> twiddles(t);
+    twiddles.fetch(tile.block_at(q) << 2);
     ROLLED for (;;) {
-        octet_up(x, t, tile.block_at(q), skip);
-        if (q + skip == tile.done) return;
-        const int from = q;
-        q += skip - 3;
+        const int from = q, skipped = skip;
+        const bool last = from + skip == tile.done;
+        if (!last) q += skip - 3;
+        octet_up(x, twiddles, tile.block_at(from), skipped, last ? 0 : tile.block_at(q) << 2);
+        if (last) return;
         skip = 0;
         exchange(s, x, tile.place(from), tile.place(q));
     }
