@@ -41,8 +41,9 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_turn(PASS_PARAMETERS) {
     Ahead<Fr, Twiddles> powers({t_up});
     powers.fetch(power(0));
     each(x, [&](Fr& value, int j) { value = powers.take(power(j), power(j + 1)).times(value); });
-    walk_up(tile, s, {t_up}, x);
-    tile.store_octet(x, values + vector_offset(anew(vectors), count, log_n), tile.first_step());
+    const Tile again = PASS_TILE;  // so that nothing of it is kept from the beginning on
+    walk_up(again, s, {t_up}, x);
+    again.store_octet(x, values + vector_offset(anew(vectors), count, log_n), again.first_step());
 }
 
 // Powers in two levels: base^e = low[e mod 2^split] high[e >> split] (a constant factor may lie in high).

@@ -63,8 +63,8 @@ struct Tile {
         const uint32_t low = row & ((1u << log_part) - 1), high = row - low;
         return {(high << 3 | low) << log_cols | column, log_part + log_cols};
     }
-    // The octet's number among the blocks of layer q.
-    __device__ uint32_t block_at(int q) const { return (block << q) + (threadIdx.x >> log_cols >> (rows - 3 - q)); }
+    // The octet's number among the blocks of layer q; nothing that leads to it is kept in registers.
+    __device__ uint32_t block_at(int q) const { return (block << q) + (threadIdx.x >> log_cols >> (anew(rows) - 3 - q)); }
     // The steps with which `down` begins and ends.
     __device__ int first_step() const { return done < rows - 3 ? done : rows - 3; }
     __device__ int last_step() const { return rows - 3; }
@@ -72,14 +72,11 @@ struct Tile {
     __device__ int near_step() const { return rows > 8 ? rows - 8 + log_cols : 0; }
 
     __device__ uint32_t n() const { return 1u << log_n; }
-    // In its vector, of the element at a slot.
-    __device__ uint32_t index(uint32_t slot) const {
-        return at + (slot >> log_cols << log_stride) + (slot & ((1u << log_cols) - 1));
-    }
-    // Of element j of the octet in the step at layer q.
+    // In its vector, of element j of the octet in the step at layer q.
     __device__ uint32_t index(int q, int j) const {
         const Place place = this->place(q);
-        return index(place.slot + (j << place.log_step));
+        const uint32_t row = place.slot >> log_cols, column = place.slot & ((1u << log_cols) - 1);
+        return at + (row << log_stride) + column + (j << (place.log_step - log_cols + log_stride));
     }
     __device__ void load_octet(Fr (&x)[8], const Fr* values, int q) const {
         q = anew(q);
@@ -136,10 +133,11 @@ __device__ __forceinline__ void walk_down(const Tile& tile, Shared& s, const Twi
     twiddles.fetch(mirrored(tile.block_at(q) << skip));
     ROLLED for (;;) {
         const int from = q, next = from + 3, skipped = skip;
-        q = next < tile.last_step() ? next : tile.last_step();
-        skip = next - q;
         const bool last = from == tile.last_step();
-        octet_down(x, twiddles, tile.block_at(from), skipped, last ? 0 : tile.block_at(q) << skip);
+        q = next < tile.last_step() ? next : tile.last_step();
+        skip = last ? 0 : next - q;
+        octet_down(x, twiddles, mirrored(tile.block_at(from)), skipped,
+                   [&] { return mirrored(tile.block_at(anew(q)) << skip); });
         if (last) return;
         exchange(s, x, tile.place(from), tile.place(q));
     }
@@ -156,7 +154,7 @@ __device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twidd
         const int from = q, skipped = skip;
         const bool last = from + skip == tile.done;
         if (!last) q += skip - 3;
-        octet_up(x, twiddles, tile.block_at(from), skipped, last ? 0 : tile.block_at(q) << 2);
+        octet_up(x, twiddles, tile.block_at(from), skipped, [&] { return tile.block_at(anew(q)) << 2; });
         if (last) return;
         skip = 0;
         exchange(s, x, tile.place(from), tile.place(q));
@@ -171,7 +169,7 @@ __device__ __forceinline__ void walk_up(const Tile& tile, Shared& s, const Twidd
 #define PASS_PARAMETERS                                                                                              \
     Fr *values, const Factor<Fr> *t_down, const Factor<Fr> *t_up, const Fr *constants, uint32_t base, uint32_t shift, \
         int log_n, int first, int rows, int done, int log_cols, uint32_t vectors, uint32_t count
-#define PASS_TILE Tile(base + blockIdx.x / vectors, shift, log_n, first, rows, done, log_cols)
+#define PASS_TILE Tile(anew(base) + blockIdx.x / vectors, shift, log_n, first, rows, done, log_cols)
 
 // Of the block's vector, in all of them.
 __device__ __forceinline__ uint64_t vector_offset(uint32_t vectors, uint32_t count, int log_n) {
