@@ -35,7 +35,7 @@ HD uint32_t mirrored(uint32_t k) {
 
 // Number i of the products of a layer (0, 1 or 2 of an octet) is with the twiddle of this block.
 HD uint32_t block_of(uint32_t k, int layer, int i) { return k << layer | (i & ((1u << layer) - 1)); }
-// mirrored(block_of(k, layer, i)), from m = mirrored(k): the bits behind k are turned round as well, if k has a highest one.
+// mirrored(block_of(k, layer, i)), from m = mirrored(k): the bits behind k are turned round as well, where k is not 0.
 HD uint32_t mirrored_block_of(uint32_t m, int layer, int i) {
     const uint32_t behind = (1u << layer) - 1;
     return m == 0 ? mirrored(i & behind) : m << layer | (~i & behind);
