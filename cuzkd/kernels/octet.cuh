@@ -35,29 +35,57 @@ HD uint32_t mirrored(uint32_t k) {
 
 // Number i of the products of a layer (0, 1 or 2 of an octet) is with the twiddle of this block.
 HD uint32_t block_of(uint32_t k, int layer, int i) { return k << layer | (i & ((1u << layer) - 1)); }
+// mirrored(block_of(k, layer, i)), from m = mirrored(k): the bits behind k are turned round as well, where k is not 0.
+HD uint32_t mirrored_block_of(uint32_t m, int layer, int i) {
+    const uint32_t behind = (1u << layer) - 1;
+    return m == 0 ? mirrored(i & behind) : m << layer | (~i & behind);
+}
+
+// A table of twiddles, read ahead: a product wants the quotient of its factor first, and that comes from memory while the
+// product before is made; the value comes while the product is made with the quotient. Quotient: of the next product.
+// Table: has quotient(k) and value(k), of entry k of the up table.
+template <class Fr, class Table>
+struct Ahead {
+    Table table;
+    Fr quotient;
+    HD explicit Ahead(const Table& table_) : table(table_) {}
+    HD void fetch(uint32_t k) { quotient = table.quotient(k); }
+    // Of entry k, whose quotient has been fetched; that of entry `next` is fetched.
+    HD Factor<Fr> take(uint32_t k, uint32_t next) {
+        const Factor<Fr> factor{table.value(k), quotient};
+        fetch(next);
+        return factor;
+    }
+};
 
 // A layer of `down` on eight values whose indices have the bits b2 b1 b0 in this order, where the layer joins those that
 // differ in b2; the order is rotated to b1 b0 b2, so that the next layer finds its bit where this one did, and a loop over
 // layers is code for four products. After three layers all is where it was.
-// Table: has table[k], an entry of the up table, as a Factor.
-template <class Fr, class Table>
-HD void layer_down(Fr (&x)[8], const Table& table, uint32_t k, int layer) {
+// m: mirrored(k), for block k. after(): the entry of the product that follows the octet's.
+template <class Fr, class Table, class After>
+HD void layer_down(Fr (&x)[8], Ahead<Fr, Table>& twiddles, uint32_t m, int layer, const After& after) {
     Fr low[4], high[4];
     UNROLL for (int i = 0; i < 4; ++i) {
-        const uint32_t block = block_of(k, layer, i);
-        const Fr y = block == 0 ? x[i + 4].neg() : table[mirrored(block)].times(x[i + 4]);  // -t_down x[i + 4]
+        const uint32_t entry = mirrored_block_of(m, layer, i);  // 0 for block 0 alone
+        const Factor<Fr> t = twiddles.take(entry, i < 3       ? mirrored_block_of(m, layer, i + 1)
+                                                  : layer < 2 ? mirrored_block_of(m, layer + 1, 0)
+                                                              : after());
+        const Fr y = entry == 0 ? x[i + 4].neg() : t.times(x[i + 4]);  // -t_down x[i + 4]
         low[i] = x[i] - y, high[i] = x[i] + y;
     }
     UNROLL for (int i = 0; i < 4; ++i) x[2 * i] = low[i], x[2 * i + 1] = high[i];
 }
 // The mirror: joins values that differ in b0, and rotates to b0 b2 b1; layer 2 comes first.
-template <class Fr, class Table>
-HD void layer_up(Fr (&x)[8], const Table& table, uint32_t k, int layer) {
+template <class Fr, class Table, class After>
+HD void layer_up(Fr (&x)[8], Ahead<Fr, Table>& twiddles, uint32_t k, int layer, int skip, const After& after) {
     Fr low[4], high[4];
     UNROLL for (int i = 0; i < 4; ++i) {
         const uint32_t block = block_of(k, layer, i);
+        const Factor<Fr> t = twiddles.take(block, i < 3         ? block_of(k, layer, i + 1)
+                                                  : layer > skip ? k << (layer - 1)
+                                                                 : after());
         low[i] = x[2 * i] + x[2 * i + 1], high[i] = x[2 * i] - x[2 * i + 1];
-        if (block != 0) high[i] = table[block].times(high[i]);
+        if (block != 0) high[i] = t.times(high[i]);
     }
     UNROLL for (int i = 0; i < 4; ++i) x[i] = low[i], x[i + 4] = high[i];
 }
@@ -75,15 +103,16 @@ HD void rotate_up(Fr (&x)[8]) {
     x[3] = x[6], x[6] = x[5], x[5] = x3;
 }
 
-// Layers of `down` on the octet of block k; the first `skip` (0, 1 or 2) of the three are done already, or do not exist.
-template <class Fr, class Table>
-HD void octet_down(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
+// Layers of `down` on the octet of block k, m = mirrored(k); the first `skip` (0, 1 or 2) of the three are done already, or
+// do not exist. The first product's quotient has been fetched; that of entry after() is, for the octet that follows.
+template <class Fr, class Table, class After>
+HD void octet_down(Fr (&x)[8], Ahead<Fr, Table>& twiddles, uint32_t m, int skip, const After& after) {
     ROLLED for (int layer = 0; layer < skip; ++layer) rotate_down(x);
-    ROLLED for (int layer = skip; layer < 3; ++layer) layer_down(x, table, k, layer);
+    ROLLED for (int layer = skip; layer < 3; ++layer) layer_down(x, twiddles, m, layer, after);
 }
-// The mirror: layers of `up`, the last one first.
-template <class Fr, class Table>
-HD void octet_up(Fr (&x)[8], const Table& table, uint32_t k, int skip) {
-    ROLLED for (int layer = 2; layer >= skip; --layer) layer_up(x, table, k, layer);
+// The mirror: layers of `up` on the octet of block k, the last one first.
+template <class Fr, class Table, class After>
+HD void octet_up(Fr (&x)[8], Ahead<Fr, Table>& twiddles, uint32_t k, int skip, const After& after) {
+    ROLLED for (int layer = 2; layer >= skip; --layer) layer_up(x, twiddles, k, layer, skip, after);
     ROLLED for (int layer = 0; layer < skip; ++layer) rotate_up(x);
 }

@@ -13,7 +13,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_down(PASS_PARAMETERS) {
     Fr x[8];
     tile.load_octet(x, values, tile.first_step());
     walk_down(tile, s, {t_down}, x);
-    const int end = log_cols < 2 ? tile.first_step() : tile.last_step();  // octets of neighbours: not one by one
+    const int end = log_cols < 2 ? tile.near_step() : tile.last_step();  // octets of neighbours: not one by one
     if (end != tile.last_step()) exchange(s, x, tile.place(tile.last_step()), tile.place(end));
     tile.store_octet(x, values, end);
 }
@@ -23,7 +23,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_up(PASS_PARAMETERS) {
     const Tile tile = PASS_TILE;
     values += vector_offset(vectors, count, log_n);
     Fr x[8];
-    const int begin = log_cols < 2 ? tile.first_step() : tile.last_step();
+    const int begin = log_cols < 2 ? tile.near_step() : tile.last_step();
     tile.load_octet(x, values, begin);
     if (begin != tile.last_step()) exchange(s, x, tile.place(begin), tile.place(tile.last_step()));
     walk_up(tile, s, {t_up}, x);
@@ -34,15 +34,16 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_up(PASS_PARAMETERS) {
 KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) ntt_turn(PASS_PARAMETERS) {
     __shared__ Shared s;
     const Tile tile = PASS_TILE;
-    values += vector_offset(vectors, count, log_n);
     Fr x[8];
-    tile.load_octet(x, values, tile.first_step());
+    tile.load_octet(x, values + vector_offset(vectors, count, log_n), tile.first_step());
     walk_down(tile, s, {t_down}, x);
-    each(x, [&](Fr& value, int j) {
-        value = load(t_up + (tile.block_at(anew(tile.last_step())) << 3 | j)).times(value);
-    });
-    walk_up(tile, s, {t_up}, x);
-    tile.store_octet(x, values, tile.first_step());
+    const auto power = [&](int j) { return tile.block_at(anew(tile.last_step())) << 3 | (j & 7); };
+    Ahead<Fr, Twiddles> powers({t_up});
+    powers.fetch(power(0));
+    each(x, [&](Fr& value, int j) { value = powers.take(power(j), power(j + 1)).times(value); });
+    const Tile again = PASS_TILE;  // so that nothing of it is kept from the beginning on
+    walk_up(again, s, {t_up}, x);
+    again.store_octet(x, values + vector_offset(anew(vectors), count, log_n), again.first_step());
 }
 
 // Powers in two levels: base^e = low[e mod 2^split] high[e >> split] (a constant factor may lie in high).

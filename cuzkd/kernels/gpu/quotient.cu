@@ -55,6 +55,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_circom(PASS_PARAMET
             });
         }
         tile.store_octet(x, v == 0 ? c : a, tile.first_step());
+        __syncthreads();  // see walk_up
     }
 }
 
@@ -69,6 +70,7 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_bellman(PASS_PARAME
         tile.load_octet(x, v == 0 ? a : b, tile.last_step());
         walk_up(tile, s, {t_up}, x);
         if (v == 0) tile.store_octet(x, a, tile.first_step());
+        __syncthreads();  // see walk_up
     }
     each(x, [&](Fr& value, int j) {
         value = bellman_value(load(a + tile.index(anew(tile.first_step()), j)), value, constants);
@@ -86,20 +88,20 @@ KERNEL __launch_bounds__(TILE_THREADS, TILE_BLOCKS) quotient_close(PASS_PARAMETE
     // Neighbours write neighbours: lines are written as a whole.
     if (gridDim.x / vectors == 1u << log_n >> rows) number = reverse_bits(number, log_n - rows);
     const Tile tile(number, shift, log_n, first, rows, done, log_cols);
-    Fr *const a = triple(values, vectors, log_n), *const b = a + tile.n(), *const c = b + tile.n();
+    const auto vector = [&](int v) { return triple(values, anew(vectors), log_n) + v * tile.n(); };  // a, b, c
     Fr x[8];
-    ROLLED for (int v = 0; v < 2; ++v) {  // c, b
-        tile.load_octet(x, v == 0 ? c : b, tile.first_step());
+    ROLLED for (int v = 2; v > 0; --v) {
+        tile.load_octet(x, vector(v), tile.first_step());
         walk_down(tile, s, {t_down}, x);
-        if (v == 0) tile.store_octet(x, c, tile.last_step());
+        if (v == 2) tile.store_octet(x, vector(v), tile.last_step());
     }
     each(x, [&](Fr& value, int j) {
-        const uint32_t i = tile.index(anew(tile.last_step()), j);
+        const uint32_t i = tile.index(tile.last_step(), anew(j));
         if (i >= tile.n()) return;
         // w_2n^-rev(i), which is -t[mirrored(i)] but for i = 0
-        const uint32_t coset = tile.block_at(tile.last_step()) << 3 | j;
+        const uint32_t coset = tile.block_at(anew(tile.last_step())) << 3 | j;
         const Fr back = coset == 0 ? value.neg() : load(t_down + mirrored(coset)).times(value);
-        store(a + reverse_bits(i, log_n), load(c + i) * load(constants + HALF) - back);
+        store(vector(0) + reverse_bits(i, log_n), load(vector(2) + i) * load(constants + HALF) - back);
     });
 }
 
