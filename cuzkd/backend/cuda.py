@@ -81,9 +81,7 @@ class CudaBackend:
         self.vram_total_bytes = self.gpu.total_bytes
         self.parallel_g2 = parallel_g2
         self.tables = tables
-        self._dry_run = lru_cache(maxsize=16)(
-            lambda shape: DryRun(shape, self.gpu.processors, self.gpu.total_bytes)
-        )
+        self._dry_run = lru_cache(maxsize=16)(lambda shape: DryRun(shape, self.gpu))
         self._lock = threading.Lock()  # over the three below
         self._transforms: dict[tuple[str, int], Transforms] = {}
         self._sums: dict[tuple[str, str, int], Sums] = {}

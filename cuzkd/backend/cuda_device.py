@@ -36,7 +36,8 @@ from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
 
 LOG_LOCKED = 16  # bytes of page-locked memory at a time, at least, as a logarithm
-SHARED_BYTES = 160 << 10  # of shared memory, that a launch may ask for: since compute capability 8.0
+SHARED_BYTES = 160 << 10  # of shared memory, that a launch asks for at most
+DECLARED_BYTES = 4 << 10  # beside those, in kernels that ask
 MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 Grid = int | tuple[int, int]  # blocks of a launch
 
@@ -223,7 +224,7 @@ class Lane:
         """
         kernel = self.device.kernel(module, name)
         if shared_bytes:
-            kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+            kernel.max_dynamic_shared_size_bytes = shared_bytes
         size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
             kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
@@ -267,6 +268,8 @@ class Device:
             free, _ = cupy.cuda.runtime.memGetInfo()
             self.room_bytes = min(int(free), limit_bytes or memory)
             self.processors = int(properties["multiProcessorCount"])
+            # Some of a block's is declared by its kernel.
+            self.shared_bytes = min(SHARED_BYTES, int(properties["sharedMemPerBlockOptin"]) - DECLARED_BYTES)
             self.pool = cupy.cuda.MemoryPool(self._allocate)
             if limit_bytes:
                 self.pool.set_limit(size=limit_bytes)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cuzkd.backend import nvrtc
-from cuzkd.backend.cuda_device import SHARED_BYTES, Buffer, Lane, blocks
+from cuzkd.backend.cuda_device import Buffer, Lane, blocks
 
 # Of gpu/digits.cu.
 THREADS = 512
@@ -133,11 +133,10 @@ class Part:
             low += 1
         return low
 
-    @property
-    def chunk(self) -> int:
+    def chunk(self, shared_bytes: int) -> int:
         """Entries of a bin that one block orders: all of it, where scalars are random and bins no larger than CHUNK."""
         mean = self.copies * self.busy >> (self.window_bits - 1 - self.low_bits)
-        return min(CHUNK, mean + mean // 32 + 512, SHARED_BYTES // 4 - (1 << self.low_bits) - 8)
+        return min(CHUNK, mean + mean // 32 + 512, shared_bytes // 4 - (1 << self.low_bits) - 8)
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ class Lister:
         lane.launch(
             self._digits, "count_bins", (shares, batch), THREADS, *source, *shape, counts, rows, digits
         )  # fmt: skip
-        chunk = part.chunk
+        chunk = part.chunk(lane.device.shared_bytes)
         lane.launch(
             self._digits, "scan_bins", 1, THREADS,
             counts, np.uint32(bins), np.uint32(chunk), classes.header, np.uint32(part.units), starts, chunks, tail,

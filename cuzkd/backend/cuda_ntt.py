@@ -36,6 +36,7 @@ LOG_ONE_PASS = 9  # up to this size
 LOG_LAST = 11  # layers of the last pass at most: all of a tile
 LOG_WIDE = 9  # of the others: leaves four neighbours, 128 bytes
 LOG_LEAST_TILE = 8  # a warp
+LOG_USUAL_TILE = 10  # four blocks on a multiprocessor rather than two: they load while others work
 TILES = 2  # for each processor, at least, before tiles are made smaller
 FUSED_TILES = 1.5  # likewise, before passes do three vectors one after another
 
@@ -207,7 +208,7 @@ class Transforms:
         coset: bool = False,
     ) -> None:
         """One kernel of gpu/tile.cuh's kind; coset: that looks up the coset's powers, too."""
-        log_tile = LOG_TILE
+        log_tile = min(LOG_USUAL_TILE, LOG_TILE)
         while (
             log_tile > LOG_LEAST_TILE and vectors << log_n < TILES * self._lane.device.processors << log_tile
         ):

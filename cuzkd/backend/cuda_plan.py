@@ -179,14 +179,17 @@ class _DryBatch(Batch):
 
 
 class DryRun:
-    """A backend without a device, for cuda_run.Batch. Tables are made once for all plans of a shape, for which several
-    threads may ask.
+    """A backend without a device, but as large as one, for cuda_run.Batch. Tables are made once for all plans of a
+    shape, for which several threads may ask.
     """
 
-    def __init__(self, shape: KeyShape, processors: int, total_bytes: int) -> None:
+    def __init__(self, shape: KeyShape, device: Any) -> None:
         self.shape = shape
         self.gpu = SimpleNamespace(
-            processors=processors, total_bytes=total_bytes, locked=lambda nbytes: SimpleNamespace(ptr=0)
+            processors=device.processors,
+            total_bytes=device.total_bytes,
+            shared_bytes=device.shared_bytes,
+            locked=lambda nbytes: SimpleNamespace(ptr=0),
         )
         self.lanes = {name: DryLane(self.gpu, name) for name in ("copy", "compute", "side", "keys")}
         vars(self.gpu).update(self.lanes)

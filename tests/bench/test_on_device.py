@@ -105,7 +105,7 @@ def test_a_key_that_finds_less_memory_than_it_was_made_in(tmp_path):
     backend, size = CudaBackend(), ("bn254", 1 << 10)
     with subject.make(*size, backend, tmp_path) as bed:
         shape, gpu = bed.key.arrays, backend.gpu
-        plan = DryRun(shape, gpu.processors, gpu.total_bytes).of(MemoryPlan(1, False, 1))
+        plan = DryRun(shape, gpu).of(MemoryPlan(1, False, 1))
     vram_bytes = plan.total_bytes - shape.points_bytes // 2
     with subject.make(*size, backend, tmp_path, vram_bytes=vram_bytes + vram_bytes // MARGIN) as bed:
         assert bed.loaded.streamed

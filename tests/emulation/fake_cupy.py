@@ -26,6 +26,7 @@ def _properties(index):
         "uuid": bytes(16),
         "totalGlobalMem": memory.TOTAL_BYTES,
         "multiProcessorCount": 4,
+        "sharedMemPerBlockOptin": 227 << 10,
         "major": kernels.ARCH[0],
         "minor": kernels.ARCH[1],
     }

@@ -37,7 +37,7 @@ def narrow(gpu, monkeypatch):
     made = []
 
     def make(key, streamed, **how):
-        dry = cuda_plan.DryRun(key, gpu.gpu.processors, gpu.gpu.total_bytes)
+        dry = cuda_plan.DryRun(key, gpu.gpu)
         plan = dry.of(cuda_plan.MemoryPlan(1, False, 1, streamed, **({"slot_bytes": SLOT_BYTES} | how)))
         backend = CudaBackend(limit_bytes=plan.total_bytes + SLACK)
         made.append(backend)

@@ -4,6 +4,7 @@ GPU."""
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,8 +26,12 @@ SMALL = KeyShape(
 )
 
 
+def card(gib):
+    return SimpleNamespace(processors=132, total_bytes=gib * GIB, shared_bytes=160 << 10)
+
+
 def planned(shape, gib, matrix_bytes=None):
-    dry = DryRun(shape, 132, gib * GIB)
+    dry = DryRun(shape, card(gib))
     plan = plan_for(dry, gib * GIB, True, matrix_bytes)
     assert plan.total_bytes <= gib * GIB - gib * GIB // MARGIN
     return plan
@@ -49,7 +54,7 @@ def test_a_partition_on_smaller_cards(gib):
     )
     assert plan.resident_bytes == kept
     with pytest.raises(errors.NeverFits):  # matrices, too
-        plan_for(DryRun(PARTITION, 132, gib * GIB), gib * GIB, True, MATRICES)
+        plan_for(DryRun(PARTITION, card(gib)), gib * GIB, True, MATRICES)
 
 
 @pytest.mark.parametrize("gib", [16, 24])
@@ -72,7 +77,7 @@ def test_what_fits_nowhere_is_said():
 
 def test_several_threads_may_plan_at_once():
     """Of two circuits of one shape, say, whose keys come at the same time."""
-    dry, ways = DryRun(SMALL, 132, 139 * GIB), [MemoryPlan(1, beside) for beside in (False, True)] * 8
+    dry, ways = DryRun(SMALL, card(139)), [MemoryPlan(1, beside) for beside in (False, True)] * 8
     expected = {way: dry.of(way) for way in ways}
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(dry.of, ways)) == [expected[way] for way in ways]
@@ -80,7 +85,7 @@ def test_several_threads_may_plan_at_once():
 
 def test_small_proofs_take_few_launches():
     """A launch takes the interpreter some eight microseconds."""
-    dry = DryRun(SMALL, 132, 139 * GIB)
+    dry = DryRun(SMALL, card(139))
     before = sum(lane.launches for lane in dry.lanes.values())
     dry.of(
         MemoryPlan(2, True, streamed=QUERIES, slot_bytes=1 << 30)

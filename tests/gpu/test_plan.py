@@ -102,7 +102,7 @@ def test_rounds_for_a_top_window_of_few_bits():
 )
 def test_few_launches(log, table):
     """On a card of 140 GB. They are what a sum of few points takes its time for."""
-    lane = DryLane(SimpleNamespace(processors=132, total_bytes=140 * GIB), "dry")
+    lane = DryLane(SimpleNamespace(processors=132, total_bytes=140 * GIB, shared_bytes=160 << 10), "dry")
     buffer = Buffer(SimpleNamespace(ptr=0), 1 << 50)
     query = Query("sum", "g1", buffer, table=table)
     left = []

@@ -40,7 +40,7 @@ def test_pieces_in_any_order(gpu, monkeypatch, streamed):
 
     key = random_key("bn254", 6, 70, 7, 41)
     if streamed:
-        dry = cuda_plan.DryRun(key, gpu.gpu.processors, gpu.gpu.total_bytes)
+        dry = cuda_plan.DryRun(key, gpu.gpu)
         plan = dry.of(cuda_plan.MemoryPlan(1, False, 0, streamed, 1 << 14))
         monkeypatch.setattr(gpu, "_plan", lambda shape: plan)
     receiver = gpu.receive(key)
