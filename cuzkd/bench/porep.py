@@ -72,7 +72,7 @@ def planned(bed: Subject, ready_target: int) -> dict[str, int]:
     """Bytes by place: leases of the partitions that may hold vectors, the host as a whole, the device as a whole."""
     shape, backend = bed.key.arrays, bed.backend
     pinned = bed.lease_bytes * holders(backend, ready_target)
-    host = pinned + constraint_bytes(bed.key) + shape.host_bytes + bed.witness_bytes
+    host = pinned + constraint_bytes(bed.key) + bed.loading_bytes(backend) + bed.witness_bytes
     device = getattr(backend, "planned_bytes", None)
     plan = {"pinned": pinned, "host": host}
     return plan if device is None else plan | {"device": device(bed.loaded, uploads=2)}

@@ -62,7 +62,7 @@ class Provable(ABC):
         return self.key.head()
 
     def loading_bytes(self, backend: Backend) -> int:
-        return self.point_bytes
+        return max(self.point_bytes, self.loaded.host_bytes)
 
     def load_on(
         self, backend: Backend, turn: Callable[[], AbstractContextManager[object]] = nullcontext

@@ -184,7 +184,7 @@ def test_what_goes_wrong_in_a_worker_is_the_callers(gpu, monkeypatch):
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_spans_lie_in_time(gpu, monkeypatch, beside):
-    """On the host's clock, between the calls; on a row one after another, and without a gap in the kernels' own."""
+    """On the host's clock, between the calls; on a row one after another."""
     monkeypatch.setattr(gpu, "parallel_g2", beside)
     key = random_key("bls12_381", 12, 4000, 3, 3900)
     a, b, z = random_vectors(key, 1)
@@ -209,7 +209,7 @@ def test_spans_lie_in_time(gpu, monkeypatch, beside):
             assert launched - slack <= kernels[0].begin_s
             assert kernels[-1].begin_s + kernels[-1].seconds <= ended + slack
             for before, after in pairwise(kernels):
-                assert before.begin_s + before.seconds == pytest.approx(after.begin_s, abs=1e-9)
+                assert before.begin_s + before.seconds <= after.begin_s + 1e-9
         assert list(sums.spans) == sorted(sums.spans, key=lambda span: span.begin_s)
         assert all(span.seconds >= 0 for span in sums.spans)
         alone_s, shared_s = sum(s.seconds for s in sums.spans), sum(sums.phases_s.values())

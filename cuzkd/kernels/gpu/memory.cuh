@@ -59,11 +59,24 @@ __device__ __forceinline__ void prefetch(const void* at) {
 #endif
 }
 
+// Number i of an element's sixteens.
+template <class T>
+__device__ __forceinline__ FourWords sixteen(const T& value, uint32_t i) {
+    const uint64_t low = value.v[2 * i], high = value.v[2 * i + 1];
+    return {{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+             static_cast<uint32_t>(high >> 32)}};
+}
+
 // To shared memory, while the thread goes on: 16 bytes, or zeros where they are not wanted. They are there for the thread
-// that asked once arrived() has returned.
+// that asked once arrived() has returned. By way of L1: two sixteens are one sector, which is fetched once.
 __device__ __forceinline__ void copy_ahead(FourWords* to, const FourWords* from, bool wanted) {
 #if defined(__CUDA_ARCH__)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+#if defined(CUZKD_CG)
+#define CUZKD_WAY "cg"
+#else
+#define CUZKD_WAY "ca"
+#endif
+    asm volatile("cp.async." CUZKD_WAY ".shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                  "l"(from), "r"(wanted ? 16 : 0)
                  : "memory");
 #else

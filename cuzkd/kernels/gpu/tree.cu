@@ -7,13 +7,13 @@
 // blocks of the multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
 //
 // Points are scattered over the device's memory, and nothing here may wait for it: while a thread works on a pair, those of
-// its next one are on their way to the thread's part of shared memory, and the names of the one after that are prefetched.
+// its next one are on their way to the thread's part of shared memory, and the names of the one after that to registers.
 //
 // Rounds (rounds.cu names the pairs of each). Round 0 reads the bases and fills `points`, a list's items one after another.
 // Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are left, and the pairs add the odd
 // ones of these to the even ones. The sum of a whole list goes to sums[list]; lists without entries are never written: the
 // caller clears them (all zero is infinity).
-#if !defined(CUZKD_CALLS)
+#if defined(CUZKD_PLAIN)
 #define CUZKD_INLINE
 #endif
 #include "group.cuh"
@@ -78,46 +78,49 @@ __device__ Norm block_inverse(Norm* s, const Norm& mine) {
     return inverse;
 }
 
-// A place for one pair between the two passes over it: the product of the norms before its own and, in an extension, its
-// own, which takes products there.
+// Between the two ways over its pairs, a thread keeps of each the product of the norms before its own and, in an extension,
+// its own, which takes products there. By sixteens, those of neighbours side by side.
 struct Kept {
     static constexpr bool OWN = sizeof(F) > sizeof(Norm);
-    Norm* at;
+    static constexpr uint32_t SIXTEENS = sizeof(Norm) / sizeof(FourWords);
+    FourWords* at;  // of this thread's pair 0
 
-    __device__ explicit Kept(F* place) : at(reinterpret_cast<Norm*>(place)) {}
-    __device__ void keep(const Norm& before, const Norm& own) const {
-        store(at, before);
-        if constexpr (OWN) store(at + 1, own);
+    __device__ FourWords* place(uint32_t k, bool own) const {
+        return at + (static_cast<size_t>(k) * (OWN ? 2 : 1) + own) * SIXTEENS * THREADS;
     }
-    __device__ Norm before() const { return load(at); }
-    __device__ Norm own() const { return load(at + 1); }
+    __device__ void put(uint32_t k, bool own, const Norm& value) const {
+        FourWords* to = place(k, own);
+        UNROLL for (uint32_t i = 0; i < SIXTEENS; ++i) to[i * THREADS] = sixteen(value, i);
+    }
+    __device__ Norm get(uint32_t k, bool own) const {
+        const FourWords* from = place(k, own);
+        return assembled<Norm>([=](uint32_t i) { return from[i * THREADS]; });
+    }
 };
-
-// The points of pair k of this thread, or only their x, are expected.
-template <class Pairs>
-__device__ __forceinline__ void expect(const Pairs& pairs, Shared& s, uint32_t k, uint32_t sixteens) {
-    const Names names = pairs.names(k);
-    s.expect(0, pairs.at(names.p), sixteens), s.expect(1, pairs.at(names.q), sixteens);
-}
 
 // This thread's additions, `count` of them, with all threads of its block. pairs.names(k) are the names of the points of one,
 // pairs.prepare(k) is a while before that; pairs.at(name) is where a point is, null for infinity; pairs.keep(k, q) sees the
-// second point, pairs.put(k, sum) takes the sum. before[k THREADS], k < count: this thread's.
+// second point, pairs.put(target, sum) takes the sum, pairs.target(k) being known a while before.
 template <class Pairs>
-__device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F* before, Shared& s) {
+__device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, const Kept& kept, Shared& s) {
     Norm product = Norm::one();  // of the norms of the denominators
     uint32_t first = count;  // pair that wants an inverse
-    if (count > 0) expect(pairs, s, 0, Shared::X);
+    Names now{}, next{};  // of the pair whose points come, and of the next one
+    if (count > 0) now = pairs.names(0), pairs.expect(s, now, Shared::X);
+    if (count > 1) next = pairs.names(1);
 #pragma unroll 1
     for (uint32_t k = 0; k < count; ++k) {
+        if (k + 3 < count) pairs.prepare(k + 3);
+        Names later{};
+        if (k + 2 < count) later = pairs.names(k + 2);
         arrived();
         const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
         F denominator = qx - px;
         const bool chord = surely_a_chord(px, qx);
-        if (k + 1 < count) expect(pairs, s, k + 1, Shared::X);
-        if (k + 2 < count) pairs.prepare(k + 2);
+        const Names names = now;
+        now = next, next = later;
+        if (k + 1 < count) pairs.expect(s, now, Shared::X);
         if (!chord) {
-            const Names names = pairs.names(k);
             if (!pairs.at(names.p) || !pairs.at(names.q)) continue;
             const Point p = pairs.load(names.p), q = pairs.load(names.q);
             const PairKind kind = pair_kind(p, q);
@@ -129,17 +132,22 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
             first = k;
             product = norm;
         } else {
-            Kept(before + static_cast<size_t>(k) * THREADS).keep(product, norm);
+            kept.put(k, false, product);
+            if constexpr (Kept::OWN) kept.put(k, true, norm);
             product = product * norm;
         }
     }
     Norm inverse = block_inverse(s.norms, product);  // of the norms up to the pair at hand
-    if (count > 0) expect(pairs, s, count - 1, Shared::POINT);
+    if (count > 0) now = pairs.names(count - 1), pairs.expect(s, now, Shared::POINT);
+    if (count > 1) next = pairs.names(count - 2);
 #pragma unroll 1
     for (uint32_t k = count; k-- > 0;) {
-        const Kept kept(before + static_cast<size_t>(k) * THREADS);
+        if (k > 2) pairs.prepare(k - 3);
+        Names later{};
+        if (k > 1) later = pairs.names(k - 2);
+        const uint32_t target = pairs.target(k);
         Norm own = inverse;
-        if (k > first) own = kept.before();
+        if (k > first) own = kept.get(k, false);
         arrived();
         PairKind kind = PairKind::chord;
         F slope;  // at first 1 / denominator
@@ -147,32 +155,30 @@ __device__ __forceinline__ void add_pairs(const Pairs& pairs, uint32_t count, F*
             const F px = s.coordinate(0, false), qx = s.coordinate(1, false);
             F denominator = qx - px;
             if (!surely_a_chord(px, qx)) {
-                const Names names = pairs.names(k);
-                const Point p = pairs.ahead(s, 0, names.p), q = pairs.ahead(s, 1, names.q);
+                const Point p = pairs.ahead(s, 0, now.p), q = pairs.ahead(s, 1, now.q);
                 kind = pair_kind(p, q);
                 denominator = pair_denominator(kind, p, q);
             }
             if (k > first && wants_inverse(kind)) {
                 own = inverse.times(own);
-                inverse = inverse * (Kept::OWN ? kept.own() : denominator.norm());
+                inverse = inverse * (Kept::OWN ? kept.get(k, true) : denominator.norm());
             }
             slope = denominator.inverse_by(own);
         }
-        const Names names = pairs.names(k);
         {
-            const Point p = pairs.ahead(s, 0, names.p), q = pairs.ahead(s, 1, names.q);
+            const Point p = pairs.ahead(s, 0, now.p), q = pairs.ahead(s, 1, now.q);
             pairs.keep(k, q);
             if (wants_inverse(kind)) {
                 slope = pair_slope(kind, p, q, slope);
             } else {
-                pairs.put(k, kind == PairKind::first ? p : kind == PairKind::second ? q : Point::infinity());
+                pairs.put(target, kind == PairKind::first ? p : kind == PairKind::second ? q : Point::infinity());
             }
         }
-        const Point p = pairs.ahead(s, 0, names.p);
+        const Point p = pairs.ahead(s, 0, now.p);
         const F qx = s.coordinate(1, false);
-        if (k > 0) expect(pairs, s, k - 1, Shared::POINT);
-        if (k > 1) pairs.prepare(k - 2);
-        if (wants_inverse(kind)) pairs.put(k, pair_sum(p, qx, slope));
+        now = next, next = later;
+        if (k > 0) pairs.expect(s, now, Shared::POINT);
+        if (wants_inverse(kind)) pairs.put(target, pair_sum(p, qx, slope));
     }
 }
 
@@ -192,8 +198,9 @@ __device__ __forceinline__ void each_tile(uint32_t total, uint32_t most, Tile ti
 }
 
 // This thread's part of scratch, which has room for `most` elements of each thread of the grid.
-__device__ __forceinline__ F* own_scratch(F* scratch, uint32_t most) {
-    return scratch + static_cast<size_t>(blockIdx.x) * most * THREADS + threadIdx.x;
+__device__ __forceinline__ Kept own_scratch(F* scratch, uint32_t most) {
+    F* of_block = scratch + static_cast<size_t>(blockIdx.x) * most * THREADS;
+    return {reinterpret_cast<FourWords*>(of_block) + threadIdx.x};
 }
 
 // What Round and Halving have in common: points of one array, by their numbers.
@@ -206,7 +213,11 @@ struct Named {
         const uint32_t number = name & ~NEGATIVE;
         return number >= skip && number < NOTHING ? bases + (number - skip) : nullptr;
     }
-    // What is there of the point that has been expected.
+    // The points of a pair, or only their x, are wanted soon.
+    __device__ __forceinline__ void expect(Shared& s, const Names& names, uint32_t sixteens) const {
+        s.expect(0, at(names.p), sixteens), s.expect(1, at(names.q), sixteens);
+    }
+    // What is there of a point that has been expected.
     __device__ __forceinline__ Point ahead(const Shared& s, uint32_t which, uint32_t name) const {
         return Point{s.coordinate(which, false), s.coordinate(which, true)}.neg_if(negative(name));
     }
@@ -227,8 +238,8 @@ struct Round : Named {
     __device__ Names names(uint32_t k) const { return sources[base + k * THREADS]; }
     __device__ void prepare(uint32_t k) const { prefetch(sources + base + k * THREADS), prefetch(targets + base + k * THREADS); }
     __device__ void keep(uint32_t, const Point&) const {}
-    __device__ void put(uint32_t k, const Point& sum) const {
-        const uint32_t target = targets[base + k * THREADS];
+    __device__ uint32_t target(uint32_t k) const { return targets[base + k * THREADS]; }
+    __device__ void put(uint32_t target, const Point& sum) const {
         store((target & LAST ? sums : points) + (target & ~LAST), sum);
     }
 };
@@ -238,13 +249,13 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     add_round(const Point* bases, uint32_t skip, const Names* sources, const uint32_t* targets, const uint32_t* begins,
               uint32_t n_lists, uint32_t round, uint32_t most, F* scratch, Point* points, Point* sums) {
     __shared__ Shared s;
-    F* before = own_scratch(scratch, most);
+    const Kept kept = own_scratch(scratch, most);
     const uint32_t at = pairs_before(begins, n_lists, round);
     if (round) bases = points, skip = 0;
     Round pairs{{bases, skip}, sources + at, targets + at, points, sums, 0};
     each_tile(begins[round * (n_lists + size_t(1)) + n_lists], most, [&](uint32_t first, uint32_t count) {
         pairs.base = first;
-        add_pairs(pairs, count, before, s);
+        add_pairs(pairs, count, kept, s);
     });
 }
 
@@ -264,17 +275,18 @@ struct Halving : Named {
         const uint32_t item = base + k * THREADS;
         if (item < pairs) store(out + static_cast<size_t>(components) * pairs + item, q);
     }
-    __device__ void put(uint32_t k, const Point& sum) const { store(out + base + k * THREADS, sum); }
+    __device__ uint32_t target(uint32_t k) const { return base + k * THREADS; }
+    __device__ void put(uint32_t target, const Point& sum) const { store(out + target, sum); }
 };
 
 // in[components][2 pairs] -> out[components + 1][pairs].
 KERNEL __launch_bounds__(THREADS, RESIDENT)
     halve(const Point* in, uint32_t components, uint32_t pairs, uint32_t most, F* scratch, Point* out) {
     __shared__ Shared s;
-    F* before = own_scratch(scratch, most);
+    const Kept kept = own_scratch(scratch, most);
     Halving halving{{in, 0}, components, pairs, out, 0};
     each_tile(components * pairs, most, [&](uint32_t first, uint32_t count) {
         halving.base = first;
-        add_pairs(halving, count, before, s);
+        add_pairs(halving, count, kept, s);
     });
 }
