@@ -42,10 +42,10 @@ MIN_CHUNK = 1 << 20  # entries that the tree takes at a time, at least
 MIN_WINDOW_BITS, MAX_WINDOW_BITS = 4, 22
 MAX_SCALARS = (1 << 31) - 1  # an index and a sign share 32 bits
 MAX_ENTRIES = (1 << 32) - 1  # of a group: places in its list are 32-bit numbers
-# What the width of windows depends on: nanoseconds, by the bytes of a coordinate. Counted for an H200, to be measured.
-ADDITION_NS = {32: 0.12, 48: 0.26, 64: 0.26, 96: 0.58}  # one in a round of the tree that fills the device
-ROUND_NS = {32: 25e3, 48: 40e3, 64: 35e3, 96: 55e3}  # a round, whatever there is to add: an inversion's time
-ENTRY_NS = 0.025  # the way of one entry into its list
+# What the width of windows depends on: nanoseconds, by the bytes of a coordinate. Measured on an H200.
+ADDITION_NS = {32: 0.16, 48: 0.31, 64: 0.37, 96: 0.75}  # one in a round of the tree that fills the device
+ROUND_NS = {32: 45e3, 48: 70e3, 64: 55e3, 96: 80e3}  # a round, whatever there is to add: an inversion's time
+ENTRY_NS = 0.038  # the way of one entry into its list, and of its pair to a name
 BUCKET_ADDITIONS = 1.8  # two for its weighted sum, and one less in its list
 LONG_LISTS, LONG_POINTS = (
     1000,

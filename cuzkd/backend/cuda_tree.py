@@ -25,7 +25,7 @@ from cuzkd.curves.params import CURVES
 THREADS = 128  # of gpu/tree.cu
 # By the bytes of a coordinate:
 BLOCKS = {32: 5, 48: 4, 64: 3, 96: 2}  # of its kernels on a multiprocessor: RESIDENT there
-PAIRS_PER_THREAD = {32: 48, 48: 48, 64: 48, 96: 48}  # at most, to one inversion of a warp
+PAIRS_PER_THREAD = {32: 48, 48: 64, 64: 64, 96: 64}  # at most, to one inversion of a warp
 SCAN_BLOCK, SCAN_THREADS = 4096, 512  # of gpu/rounds.cu
 NAME_TILE, NAME_BLOCKS = 2048, 8  # of gpu/rounds.cu; for each processor
 PAIR_BYTES = 12  # that one's names take: gpu/names.cuh

@@ -44,6 +44,17 @@ def test_sums_equal_the_processors(gpu, curve, shape, reduction):
     assert gpu.vector_rows(key) == len(a)
 
 
+@pytest.mark.parametrize("curve", ["bn254", "bls12_381"])
+def test_fifty_times_the_same(gpu, keys, curve):
+    """A result that moves would be a race."""
+    vectors = random_vectors(keys[curve], 11)
+    loaded = gpu.load_key(keys[curve])
+    first = prove(gpu, loaded, *vectors)
+    for _ in range(49):
+        assert_same_sums(prove(gpu, loaded, *vectors), first)
+    loaded.close()
+
+
 def test_windows_in_several_groups(gpu, keys):
     """A budget too small for all windows changes nothing but the order of work."""
     key = keys["bls12_381"]

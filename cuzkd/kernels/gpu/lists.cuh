@@ -8,13 +8,12 @@ __device__ __forceinline__ uint32_t halved(uint32_t length, uint32_t times) {
 }
 
 // The list that holds an item: begins[list] <= item < begins[list + 1]; item < begins[n_lists]. low: a list up to which
-// nothing holds it. So many after that are looked at before all are searched, which takes a load for each bit of n_lists.
-constexpr uint32_t NEIGHBOURS = 8;
-
+// nothing holds it. Steps from there grow twofold until they are too far: mostly it is near.
 __device__ __forceinline__ uint32_t list_of(const uint32_t* begins, uint32_t n_lists, uint32_t item, uint32_t low) {
-    for (uint32_t k = 0; k < NEIGHBOURS; ++k, ++low)
-        if (item < begins[low + 1]) return low;
     uint32_t high = n_lists;  // begins[low] <= item < begins[high]
+    for (uint32_t step = 1; low + step < high; step *= 2) {
+        if (item < begins[low + step]) high = low + step; else low += step;
+    }
     while (high - low > 1) {
         uint32_t mid = low + (high - low) / 2;
         if (begins[mid] <= item) low = mid; else high = mid;

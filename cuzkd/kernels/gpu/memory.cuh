@@ -71,12 +71,7 @@ __device__ __forceinline__ FourWords sixteen(const T& value, uint32_t i) {
 // that asked once arrived() has returned. By way of L1: two sixteens are one sector, which is fetched once.
 __device__ __forceinline__ void copy_ahead(FourWords* to, const FourWords* from, bool wanted) {
 #if defined(__CUDA_ARCH__)
-#if defined(CUZKD_CG)
-#define CUZKD_WAY "cg"
-#else
-#define CUZKD_WAY "ca"
-#endif
-    asm volatile("cp.async." CUZKD_WAY ".shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                  "l"(from), "r"(wanted ? 16 : 0)
                  : "memory");
 #else

@@ -10,6 +10,10 @@
 #include "names.cuh"
 
 constexpr int NAME_THREADS = 256, NAME_ITEMS = 8, NAME_TILE = NAME_THREADS * NAME_ITEMS;
+// In shared memory there is a gap after the items of each thread, or these would meet in few banks.
+constexpr int NAME_ROOM = NAME_TILE + NAME_THREADS;
+__device__ uint32_t name_slot(uint32_t k) { return k + k / NAME_ITEMS; }
+
 constexpr int SCAN_THREADS = 512, SCAN_ITEMS = 8, SCAN_BLOCK = SCAN_THREADS * SCAN_ITEMS;
 
 __device__ uint32_t items_of(uint32_t length, uint32_t row, uint32_t rounds, uint32_t piece) {
@@ -81,8 +85,8 @@ KERNEL __launch_bounds__(512) place_items(const uint32_t* offsets, uint32_t n_li
 // begins[0][list] on. Grid: (blocks, rounds).
 KERNEL __launch_bounds__(256) name_pairs(const uint32_t* entries, const uint32_t* offsets, const uint32_t* begins,
                                          uint32_t n_lists, Names* sources, uint32_t* targets) {
-    __shared__ Names s_sources[NAME_TILE];
-    __shared__ uint32_t s_targets[NAME_TILE];
+    __shared__ Names s_sources[NAME_ROOM];
+    __shared__ uint32_t s_targets[NAME_ROOM];
     const uint32_t round = blockIdx.y, t = threadIdx.x;
     const uint32_t* row = begins + round * (n_lists + static_cast<size_t>(1));
     const uint32_t total = row[n_lists], before = pairs_before(begins, n_lists, round);
@@ -98,16 +102,16 @@ KERNEL __launch_bounds__(256) name_pairs(const uint32_t* entries, const uint32_t
             }
             const uint32_t to = place + ((item - begin) << round);
             if (round) {
-                s_sources[k] = {to, to + (1u << (round - 1))};
+                s_sources[name_slot(k)] = {to, to + (1u << (round - 1))};
             } else {
                 const uint32_t entry = at + 2 * (item - begin);
-                s_sources[k] = {entries[entry], entry + 1 < at + length ? entries[entry + 1] : NOTHING};
+                s_sources[name_slot(k)] = {entries[entry], entry + 1 < at + length ? entries[entry + 1] : NOTHING};
             }
-            s_targets[k] = length <= 2u << round ? LAST | list : to;
+            s_targets[name_slot(k)] = length <= 2u << round ? LAST | list : to;
         }
         __syncthreads();
         for (uint32_t k = t; k < NAME_TILE && base + k < total; k += NAME_THREADS)
-            sources[base + k] = s_sources[k], targets[base + k] = s_targets[k];
+            sources[base + k] = s_sources[name_slot(k)], targets[base + k] = s_targets[name_slot(k)];
         __syncthreads();
     }
 }

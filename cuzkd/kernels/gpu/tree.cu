@@ -13,7 +13,11 @@
 // Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are left, and the pairs add the odd
 // ones of these to the even ones. The sum of a whole list goes to sums[list]; lists without entries are never written: the
 // caller clears them (all zero is infinity).
-#if defined(CUZKD_PLAIN)
+// Products are calls, or the loops find no room in the caches of instructions; the shortest ones, in G1 of BN254, are inlined.
+#define SHORT_PASTED(curve, group) SHORT_##curve##_##group
+#define SHORT_OF(curve, group) SHORT_PASTED(curve, group)
+#define SHORT_Bn254_G1 1
+#if SHORT_OF(CUZKD_CURVE, CUZKD_GROUP)
 #define CUZKD_INLINE
 #endif
 #include "group.cuh"
