@@ -70,7 +70,7 @@ def run(backend: Backend, options: Options, say: Callable[[str], None]) -> Repor
 
 def planned(bed: Subject, ready_target: int) -> dict[str, int]:
     """Bytes by place: leases of the partitions that may hold vectors, the host as a whole, the device as a whole."""
-    shape, backend = bed.key.arrays, bed.backend
+    backend = bed.backend
     pinned = bed.lease_bytes * holders(backend, ready_target)
     host = pinned + constraint_bytes(bed.key) + bed.loading_bytes(backend) + bed.witness_bytes
     device = getattr(backend, "planned_bytes", None)
