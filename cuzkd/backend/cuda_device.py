@@ -15,11 +15,9 @@ per process.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ import numpy as np
 
 from cuzkd import errors
 from cuzkd.backend import nvrtc
+from cuzkd.backend.cuda_name import device_uuid
 from cuzkd.backend.cuda_ring import Ring
 from cuzkd.backend.cuda_spans import Anchor
 from cuzkd.backend.protocol import U64
@@ -68,19 +67,6 @@ class DeviceMemory:
     used_bytes: int
     free_bytes: int
     total_bytes: int
-
-
-def device_uuid(index: int, told: bytes) -> uuid.UUID:
-    """`told` is CuPy's word, cut at its first zero byte, of which one device in sixteen has one: then the driver's."""
-    if len(told) < 16:
-        driver = ctypes.CDLL("libcuda.so.1")
-        handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        if code := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(
-            found, handle
-        ):
-            raise errors.DeviceFault(f"the driver tells no UUID of device {index}: CUDA error {code}")
-        told = bytes(found)
-    return uuid.UUID(bytes=told[:16])
 
 
 @contextmanager

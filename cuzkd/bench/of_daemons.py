@@ -27,6 +27,7 @@ def stream(args: argparse.Namespace) -> int:
         partitions=args.partitions,
         in_flight=args.in_flight,
         on_server=args.on_server,
+        uploaded=args.uploaded,
         folder=args.dir,
     )
     return measure(args, lambda backend: stream.run(backend, options, say))
@@ -70,10 +71,14 @@ def _stream_arguments(command: argparse.ArgumentParser) -> None:
     number(command, "--rounds", positive, 5, "at least 2")
     number(command, "--partitions", positive, 1, "of a job")
     number(command, "--in-flight", positive, 6, "jobs at a time")
-    command.add_argument(
+    way = command.add_mutually_exclusive_group()
+    way.add_argument(
         "--on-server",
         action="store_true",
         help="tell the daemon where witnesses are, instead of sending them",
+    )
+    way.add_argument(
+        "--uploaded", action="store_true", help="upload witnesses ahead of each round, and refer to them"
     )
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from cuzkd.backend.protocol import Backend
-from cuzkd.bench import pipeline, served, subject
+from cuzkd.bench import pipeline, served, subject, timeline
 from cuzkd.bench.pipeline import Pipeline, Setting
 from cuzkd.bench.porep import holders
 from cuzkd.bench.report import Report, Table
@@ -57,7 +57,8 @@ FIRST_SIZE = 1 << 12
 class Options:
     """n_constraints: 0 for the least power of two, or about it, with which a proof takes JOB_S. proofs: of each way in
     each round. partitions: of a job. in_flight: jobs at a time. on_server: the daemon is told where its witnesses are,
-    instead of being sent them. folder: where its state goes, and witnesses.
+    instead of being sent them; uploaded: they are uploaded ahead of each round, and jobs refer to them. folder: where
+    its state goes, and witnesses.
     """
 
     curve: str = "bls12_381"
@@ -67,6 +68,7 @@ class Options:
     partitions: int = 1
     in_flight: int = 6
     on_server: bool = False
+    uploaded: bool = False
     folder: Path | None = None
 
 
@@ -80,6 +82,7 @@ class Found:
     )
     phases_s: list[dict[str, float]] = field(default_factory=list)  # of the daemon's proofs
     job_s: list[float] = field(default_factory=list)  # from the daemon's acceptance to the end
+    busy: list[float] = field(default_factory=list)  # share of time in which the threads' device worked
 
     def ratios(self, way: str) -> list[float]:
         return [ours / its for ours, its in zip(self.each_s[LIBRARY], self.each_s[way], strict=True)]
@@ -137,6 +140,7 @@ class _Rounds:
         self._bed, self._threads, self._daemon = bed, threads, daemon
         self._options, self._say = options, say
         self._calls = served.stub(daemon.channel())
+        self._uploads: list[str] = []
         self._ways = {LIBRARY: self._library, THREADS: self._in_threads, DAEMON: self._by_daemon}
 
     def found(self) -> Found:
@@ -161,6 +165,7 @@ class _Rounds:
 
     def _in_threads(self, found: Found) -> float:
         done = self._threads.run(self._options.proofs, self._options.in_flight * self._options.partitions)
+        found.busy.append(timeline.busy([span for record in done.records for span in record.spans]))
         for record in done.records:
             self._bed.require_valid(*record.decoded(self._bed.key.vk.curve), "a proof told verified")
         return done.wall_s
@@ -168,6 +173,11 @@ class _Rounds:
     def _by_daemon(self, found: Found) -> float:
         size = self._options.partitions
         jobs = [range(first, first + size) for first in range(0, self._options.proofs, size)]
+        if self._options.uploaded:
+            self._uploads = [
+                self._daemon.client.upload(self._bed.witness(number))
+                for number in range(self._options.proofs)
+            ]
         before, began_processor_s = self._daemon.processor_time(), time.process_time()
         began = time.perf_counter()
         with ThreadPoolExecutor(self._options.in_flight) as clients:
@@ -181,13 +191,15 @@ class _Rounds:
 
     def _job(self, numbers: range) -> pb.AwaitProofResponse:
         paths = [self._bed.witness(number) for number in numbers]
-        if self._options.on_server:
-            request = pb.SubmitProofRequest(circuit_id=self._bed.name)
-            for path in paths:
+        if not (self._options.on_server or self._options.uploaded):
+            return served.ended(self._daemon.client, self._daemon.client.submit(self._bed.name, paths))
+        request = pb.SubmitProofRequest(circuit_id=self._bed.name)
+        for number, path in zip(numbers, paths, strict=True):
+            if self._options.uploaded:
+                request.partitions.add(upload_id=self._uploads[number])
+            else:
                 request.partitions.add(server_path=str(path.resolve()))
-            job_id = self._calls.SubmitProof(request, timeout=CALL_TIMEOUT_S).job_id
-        else:
-            job_id = self._daemon.client.submit(self._bed.name, paths)
+        job_id = self._calls.SubmitProof(request, timeout=CALL_TIMEOUT_S).job_id
         return served.ended(self._daemon.client, job_id)
 
     def _note(
@@ -212,12 +224,14 @@ def _report(backend: Backend, options: Options, size: int, found: Found) -> Repo
     report.tables = [_speed(found), _processors(options, found), *_phases(found)]
     library_s = statistics.median(found.each_s[LIBRARY])
     job_s = library_s * options.partitions
-    sent = "named by their places on the server" if options.on_server else "sent by a client"
+    sent = "uploaded before" if options.uploaded else "sent by a client"
+    sent = "named by their places on the server" if options.on_server else sent
     report.notes = [
         f"{options.rounds} rounds of {options.proofs} proofs of each way, {size:,} constraints on {options.curve}; "
         f"{options.in_flight} jobs of {options.partitions} at a time, witnesses {sent}. Aimed at: {TARGET:g} with jobs "
         f"of {JOB_S:g} s and more; here a job takes {job_s:.3f} s. Verified here once more: all but the library's, "
-        "which verifies its own within its time.",
+        "which verifies its own within its time. "
+        f"Device busy with the threads' proofs, median: {statistics.median(found.busy):.1%}.",
         f"Keys: {DEVELOPMENT}.",
     ]
     report.numbers = {

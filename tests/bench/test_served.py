@@ -169,8 +169,8 @@ def test_clients_say_who_does_not_wait_any_more(daemon, bed):
 # -- stream --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("on_server", [False, True])
-def test_stream(tmp_path, on_server):
+@pytest.mark.parametrize("way", ["sent", "on_server", "uploaded"])
+def test_stream(tmp_path, way):
     options = stream.Options(
         curve="bn254",
         n_constraints=N,
@@ -178,7 +178,8 @@ def test_stream(tmp_path, on_server):
         rounds=2,
         partitions=2,
         in_flight=2,
-        on_server=on_server,
+        on_server=way == "on_server",
+        uploaded=way == "uploaded",
         folder=tmp_path,
     )
     report = stream.run(CpuBackend(), options, print)

@@ -1,4 +1,4 @@
-"""How a device is named. Needs CuPy, but no GPU."""
+"""How a device is named."""
 
 import ctypes
 import uuid
@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cuzkd import errors
-
-pytest.importorskip("cupy")
-from cuzkd.backend.cuda_device import device_uuid
+from cuzkd.backend.cuda_name import device_uuid
 
 REAL = uuid.UUID("818109b4-e50d-6a00-d1e6-4510ad9275c1")  # with a byte that ends a string
 
