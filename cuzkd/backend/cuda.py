@@ -9,9 +9,9 @@ makes tables and loads kernels; `prepare` does that ahead of it, and load_key ca
 runs on the side lane beside the others, on lists of its own.
 Life of the data: cuda_run.py.
 Memory of a proof at 2^27 rows and 130.2 million wires on BLS12-381, with the next one's upload in flight (cuda_plan.py
-says it of any key): the key 75.4 GB, twiddles 8.6, two uploads of 17.1 (three columns of 4.3 and z), 13.7 of lists,
-points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), and 12.0 of these beside
-for G2: 144 GB. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are there once, not twice.
+says it of any key): the key 75.4 GB, twiddles 8.6, two uploads of 17.0 (three columns of 4.3 and z), 9.8 of lists,
+points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), and 12.7 of these beside
+for G2: 141 GB. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are there once, not twice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class CudaBackend:
     """backend.protocol.Backend on one GPU; see there for what each method takes and gives.
 
     limit_bytes: device memory that it uses at most; 0: what is free now. parallel_g2: the G2 sum of B beside the other
-    sums of its proof, on a second stream (18 % of a proof's time at 2^20: bench/RESULTS.md), where there is room. Read
-    at every launch. tables: the H query of a key becomes a table where there is room, and it helps.
+    sums of its proof, on a second stream, where there is room (18 % of a proof's time at 2^20 with earlier kernels:
+    bench/RESULTS.md). Read at every launch. tables: the H query of a key becomes a table where there is room, and it
+    helps.
     """
 
     name = "cuda"

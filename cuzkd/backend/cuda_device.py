@@ -228,7 +228,8 @@ class Device:
     """GPU number `index` of this process.
 
     limit_bytes: of device memory that its pool takes at most; 0: whatever there is. total_bytes: that, or the device's.
-    room_bytes: what its pool may take, as things were when this was made.
+    room_bytes: what its pool may take, as things were when this was made. processors: multiprocessors. shared_bytes: of
+    shared memory, that a launch may ask for in a block.
     allocations: how often CUDA was asked for memory, of the device or page-locked, by way of the two pools.
     """
 

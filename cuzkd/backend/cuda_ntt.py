@@ -34,7 +34,7 @@ __all__ = ["FR_BYTES", "Shape", "Transforms", "layers"]
 
 LOG_ONE_PASS = 9  # up to this size
 LOG_LAST = 11  # layers of the last pass at most: all of a tile
-LOG_WIDE = 9  # of the others: leaves four neighbours, 128 bytes
+LOG_WIDE = 9  # of the others: leaves two neighbours, 64 bytes, in a usual tile, and four in the largest
 LOG_LEAST_TILE = 8  # a warp
 LOG_USUAL_TILE = 10  # four blocks on a multiprocessor rather than two: they load while others work
 TILES = 2  # for each processor, at least, before tiles are made smaller

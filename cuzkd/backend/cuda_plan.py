@@ -54,8 +54,7 @@ SLOT_BYTES = (
 class MemoryPlan:
     """How proofs with a key use device memory. uploads: that are there at a time; one, and none crosses beside a proof.
     streamed: queries whose points pass through buffers of slot_bytes. parked: the witness waits on the host until the
-    quotient is made. evaluating: the device makes a and b. table: of
-    the H query (cuda_tables.py).
+    quotient is made. evaluating: the device makes a and b. table: of the H query (cuda_tables.py).
     The rest are bytes: of points and matrices, of tables, of an upload, and of what the two lanes of kernels keep.
     """
 

@@ -6,11 +6,12 @@ Design: three ways to prove the same witnesses with the same key take turns, rou
 
     library   groth16.prover in one process, one after another, each verified: what is aimed at
     threads   a prover's threads in this process (pipeline.py): the engine without a front
-    daemon    a job for each witness, so many at a time, as clients send them; from the first call to the last answer
+    daemon    a job for so many witnesses, so many jobs at a time, as clients send them (or refer to what they have
+              uploaded, or to files on the server); from the first call to the last answer
 
 A ratio is the library's time over another's in the same round: 1 is as fast, above 1 is faster. What the daemon's
-processes have used of the processors is read from the kernel. Every proof of the daemon and of the threads is verified
-here once more, outside of what is timed.
+processes have used of the processors is read from the kernel; how busy the device was is told of the threads alone.
+Every proof of the daemon and of the threads is verified here once more, outside of what is timed.
 
 Life of data: rounds -> seconds for each proof, by way -> ratios -> Report.
 """

@@ -5,8 +5,8 @@ its memory) and returns a `Trial`, which runs it once and says how many seconds 
 full-size unless they are scalars of another kind; which values they have decides nothing else.
 
 On a device what counts runs from an event before the first kernel to one after the last, so short operations show
-the time that Python takes to launch them (8 us a kernel). What the host adds to a sum, combining some dozen points,
-is left out.
+the time that Python takes to launch them (8 us a kernel). Transforms and quotients do not: each is enqueued behind one
+of its kind. What the host adds to a sum, combining some hundred points, is left out.
 """
 
 from __future__ import annotations
@@ -172,7 +172,10 @@ def _clocked(work: Callable[..., Any], *args: Any) -> Trial:
 class OnDevice:
     """The kernels of backend/cuda*.py on its compute lane, operands in device memory."""
 
-    how = "CUDA events around the kernels, operands in device memory; transforms in the kernels' own order"
+    how = (
+        "CUDA events around the kernels, operands in device memory; transforms in the kernels' own order, and "
+        "they and quotients behind one of their kind"
+    )
 
     def __init__(self, backend: Any) -> None:
         from cuzkd.backend import cuda_ops

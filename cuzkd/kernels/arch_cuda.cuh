@@ -33,7 +33,8 @@ struct Machine {
     static constexpr bool has_sum = P::BITS + 2 <= 32 * n;  // two products and a reduction, all at once: 3p in n words
     // p = 1 - 2^32 mod 2^64 (Fr of BLS12-381): the low words of the reduction are additions.
     static constexpr bool golden = P::p(0) == 0xffffffff00000001u;
-    // Fewer wide products for more of other operations: whether that is faster, only measuring tells.
+    // Fewer wide products for more of other operations. On an H200 that is up to 5 % faster alone (12 words), and 2 to 3 %
+    // slower in a sum: bench/RESULTS.md. Hence 99.
     static constexpr bool by_halves = n >= CUZKD_HALVES_FROM, by_doubles = n >= CUZKD_DOUBLES_FROM;
     static constexpr bool some_by_doubles = by_doubles || n >= CUZKD_SOME_DOUBLES_FROM;
     using D = Doubles<n, CUZKD_DOUBLES_CHAINED>;

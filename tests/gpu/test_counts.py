@@ -92,7 +92,7 @@ OTHER_PIPE = ("iadd3", "lea", "lop3", "sel", "shf", "isetp", "imnmx", "vimnmx", 
 
 
 def costs(curve, n):
-    """By operation, for a field of n words. KERNELS.md of the design counts 376 instructions for a product of 12."""
+    """By operation, for a field of n words: what the rows of arch_rows.cuh come to."""
     special = curve == "bls12_381" and n == 8  # Fr: two low words of the modulus cost additions instead
     redc = n * n - 2 * n * special
     return {

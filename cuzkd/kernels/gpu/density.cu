@@ -1,7 +1,7 @@
 // gpu/density.cu - which scalars of a query have a point, and the points of those alone.
 //
 // In a key as it is read, wires that do not occur in a matrix have the point at infinity (all words zero). Points are
-// looked at as words of 64 bits, `words` to a point: neither curve nor group matter. See digits.cu for Rank.
+// looked at as words of 64 bits, `words` to a point: neither curve nor group matter. Rank: ranks.cuh.
 #include "module.cuh"
 #include "ranks.cuh"
 

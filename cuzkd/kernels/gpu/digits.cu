@@ -4,7 +4,7 @@
 // to the sign) or unit (1 and -1); zeros are forgotten. A sum whose bases are only those of some scalars has lists
 // filtered by a bitmap (`filter_classes`).
 // Then, for some windows at a time, a counting sort in two levels. A bin is 2^low neighbouring buckets of one list. Blocks
-// count the entries of their tiles by bin, bins get their places (`scan_bins`), and blocks put the entries there, in runs
+// count the entries of their shares by bin, bins get their places (`scan_bins`), and blocks put the entries there, in runs
 // (`count_bins`, `fill_bins`). A block orders a bin in shared memory and writes it in one piece (`fill_buckets`). One that
 // is too large for that, and may hold everything, is cut into chunks, which count their entries by bucket before
 // (`count_buckets`).

@@ -13,7 +13,7 @@
 #include "octet.cuh"
 
 constexpr int LOG_TILE = 11;  // elements at most; an eighth as many threads. Half an element each are exchanged at a time
-constexpr int TILE_THREADS = 1 << (LOG_TILE - 3), TILE_BLOCKS = 2;  // of an SM: 128 registers a thread
+constexpr int TILE_THREADS = 1 << (LOG_TILE - 3), TILE_BLOCKS = 2;  // of an SM: 128 registers a thread. Of half tiles four
 
 // The same number, but the compiler does not know: it computes anew what follows from it, where it would else keep eight
 // addresses in registers through all layers.

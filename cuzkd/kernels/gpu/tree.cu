@@ -7,7 +7,8 @@
 // blocks of the multiprocessor work while one inverts. Pairs of all lists are shared out evenly, whatever the lengths of the lists.
 //
 // Points are scattered over the device's memory, and nothing here may wait for it: while a thread works on a pair, those of
-// its next one are on their way to the thread's part of shared memory, and the names of the one after that to registers.
+// its next one are on their way to the thread's part of shared memory, the names of the one after that to registers, and
+// those of the third to the cache.
 //
 // Rounds (rounds.cu names the pairs of each). Round 0 reads the bases and fills `points`, a list's items one after another.
 // Later rounds work in place: of a list's items those at multiples of 2^(round - 1) are left, and the pairs add the odd
