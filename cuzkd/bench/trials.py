@@ -5,8 +5,9 @@ its memory) and returns a `Trial`, which runs it once and says how many seconds 
 full-size unless they are scalars of another kind; which values they have decides nothing else.
 
 On a device what counts runs from an event before the first kernel to one after the last, so short operations show
-the time that Python takes to launch them (8 us a kernel). Transforms and quotients do not: each is enqueued behind one
-of its kind. What the host adds to a sum, combining some hundred points, is left out.
+the time that Python takes to launch them (8 us a kernel). Transforms and quotients show less of it: each is enqueued
+behind one of its kind, and while that runs the host gets ahead. What the host adds to a sum, combining some hundred
+points, is left out.
 """
 
 from __future__ import annotations
