@@ -210,7 +210,7 @@ class Lane:
         """
         kernel = self.device.kernel(module, name)
         if shared_bytes:
-            kernel.max_dynamic_shared_size_bytes = shared_bytes
+            kernel.max_dynamic_shared_size_bytes = self.device.shared_bytes  # the same for all who launch it
         size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
             kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
