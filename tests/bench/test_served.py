@@ -308,6 +308,6 @@ def test_the_commands_pass_their_arguments_on(monkeypatch, tmp_path):
         assert cli.main(["bench", *argv, *common]) == 2
     assert seen == {
         "cuzkd.bench.load": load.Options("bn254", 2000, 8, 9, 1.5, tmp_path),
-        "cuzkd.bench.stream": stream.Options("bn254", 2000, 7, 3, 4, 5, True, tmp_path),
+        "cuzkd.bench.stream": stream.Options("bn254", 2000, 7, 3, 4, 5, True, False, tmp_path),
         "cuzkd.bench.recovery": recovery.Options("bn254", ("kill",), 2000, 5000, 2, 3, 4, tmp_path),
     }

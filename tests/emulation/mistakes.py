@@ -58,8 +58,10 @@ def test_a_second_stream_that_does_not_wait(gpu, loaded, key, mistaken, monkeypa
     loaded.plan = replace(loaded.plan, parallel_g2=True)
     side, launch = gpu.gpu.side, gpu.gpu.side.launch
 
-    def at_once(*kernel):  # on the other stream somebody waits for counts of the witness, and so for its copy
-        launch(*kernel)
+    def at_once(
+        *kernel, **more
+    ):  # on the other stream somebody waits for counts of the witness, and so for its copy
+        launch(*kernel, **more)
         side.synchronize()
 
     monkeypatch.setattr(side, "launch", at_once)

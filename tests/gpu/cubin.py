@@ -11,8 +11,13 @@ output of nvdisasm, and test_counts.py compares the two where that is installed.
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cuzkd.backend import nvrtc
 
 KINDS = {
     0x002: "mov", 0x003: "p2r", 0x007: "sel", 0x00C: "isetp", 0x010: "iadd3", 0x011: "lea", 0x012: "lop3",
@@ -21,9 +26,23 @@ KINDS = {
     0x14D: "exit", 0x150: "ret.rel", 0x181: "ldg", 0x182: "ldc", 0x183: "ldl", 0x184: "lds", 0x186: "stg",
     0x187: "stl", 0x188: "sts",
 }  # fmt: skip
+ARCHS = ("sm_80", "sm_90")
 REGISTER_COUNT, FRAME_BYTES = 0x2F, 0x11  # attributes of .nv.info
 SIZED = 4  # the format of an attribute that says how long it is
 NO_REGISTER = 255  # RZ: reads as zero
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cubins-")
+
+
+@cache
+def compiled(arch: str) -> dict[nvrtc.Module, Path]:
+    """Every module's cubin, for all tests of this process. Needs NVRTC."""
+    where = Path(_folder().name, arch)
+    where.mkdir()
+    return nvrtc.CubinCache(arch, where).get_all(nvrtc.all_modules(), threads=2)
 
 
 @dataclass(frozen=True)

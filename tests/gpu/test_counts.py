@@ -18,7 +18,6 @@ from gpu import cubin
 from cuzkd import errors
 from cuzkd.backend import nvrtc
 
-ARCHS = ("sm_80", "sm_90")
 WORDS = {("bn254", "fr"): 8, ("bn254", "fq"): 8, ("bls12_381", "fr"): 8, ("bls12_381", "fq"): 12}
 
 
@@ -30,7 +29,7 @@ def library():
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=ARCHS)
+@pytest.fixture(params=cubin.ARCHS)
 def arch(request):
     return request.param
 
@@ -61,7 +60,8 @@ class Probe(nvrtc.Module):
 
 @cache
 def compiled(module, arch):
-    return cubin.kernels(nvrtc.compile_module(module, arch))
+    known = cubin.compiled(arch).get(module)
+    return cubin.kernels(known.read_bytes() if known else nvrtc.compile_module(module, arch))
 
 
 @dataclass(frozen=True)
