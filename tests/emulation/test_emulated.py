@@ -24,38 +24,24 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Vectors given, with c, by a ring, or made on the device; batches, two streams, cancels; whole proofs; keys made there.
+# Lists, tree and rows; keys that are streamed, with a table, of files; whole proofs.
 SMALL = (
-    "tests/gpu/test_transfer.py::test_a_third_vector_is_taken_as_it_is",
-    "tests/gpu/test_transfer.py::test_vectors_made_on_the_device",
-    "tests/gpu/test_transfer.py::test_pieces_of_a_ring",
-    "tests/gpu/test_transfer.py::test_what_goes_wrong_in_a_worker_is_the_callers",
-    "tests/gpu/test_batches.py::test_each_is_what_it_is_alone",
-    "tests/gpu/test_batches.py::test_ways_of_crossing_may_differ_inside_a_batch",
-    "tests/gpu/test_cancel.py::test_step_by_step_the_sums_are_the_same[two streams-3-bn254]",
-    "tests/gpu/test_cancel.py::test_others_of_the_batch_go_on",
+    "tests/gpu/test_files.py",
     "tests/gpu/test_lists.py",
     "tests/gpu/test_memory.py::test_streamed_keys[bn254-(6, 70, 7, 41)-('b_g2', 'l_g1')]",
     "tests/gpu/test_memory.py::test_proofs_ask_for_no_memory[two streams-evaluated]",
     "tests/gpu/test_proving.py::test_sums_equal_the_processors",
-    "tests/gpu/test_proving.py::test_a_launch_that_breaks_off_leaves_the_others_right",
     *(
         f"tests/gpu/test_transforms.py::test_quotients[{case}]"
         for case in (
             "bn254-12-bellman-as ever",
             "bls12_381-9-circom-fused",
             "bls12_381-11-bellman-short passes",
-            "bn254-11-circom-largest tiles",
             "bn254-12-circom-windows",
-            "bls12_381-11-bellman-windows, fused",
         )
     ),
-    "tests/gpu/test_files.py",
-    "tests/gpu/test_receiving.py",
     "tests/gpu/test_sparse_rows.py",
     "tests/gpu/test_tables.py::test_a_key_with_a_table",
-    "tests/gpu/test_tables.py::test_copies",
-    "tests/gpu/test_tables.py::test_sums",
     "tests/gpu/test_tree.py",
     "tests/emulation/narrow_setup.py",
 )
