@@ -231,7 +231,7 @@ def small(**given):
         **{
             "curve": "bn254",
             "n_constraints": N,
-            "cancel_constraints": 1 << 14,
+            "cancel_constraints": 1 << 16,
             "rounds": 1,
             "cancels": 2,
             "queued": 3,
