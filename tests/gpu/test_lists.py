@@ -19,11 +19,6 @@ pytestmark = pytest.mark.gpu
 NEGATIVE = 1 << 31
 
 
-@pytest.fixture(params=["bn254", "bls12_381"])
-def curve(request):
-    return request.param
-
-
 @pytest.fixture
 def lister(gpu, curve):
     with gpu.gpu.guard():

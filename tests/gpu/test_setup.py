@@ -14,11 +14,6 @@ from cuzkd.curves.params import CURVES
 from cuzkd.groth16 import constraints, device_setup, hosts, prover, setup, verifier
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
 def random_constraints(curve, n_rows, n_wires, n_public, seed):
     """Rows of 0 to 40 entries, a third of them on wires 0 and 1; coefficients from 0 to r - 1; three wires idle."""
     rng, r = random.Random(seed), CURVES[curve].r

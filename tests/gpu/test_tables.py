@@ -19,16 +19,6 @@ from cuzkd.backend.cuda_tables import best_table, make_table, table_bytes
 GIB = 1 << 30
 
 
-@pytest.fixture(params=["bn254", "bls12_381"])
-def curve(request):
-    return request.param
-
-
-@pytest.fixture(params=["g1", "g2"])
-def group(request):
-    return request.param
-
-
 def multiples(curve, group, logs):
     r = CURVES[curve].r
     return cpu.fixed_base_mul(curve, group, limbs.from_ints([k % r for k in logs], limbs.FR_LIMBS))

@@ -14,11 +14,6 @@ pytestmark = pytest.mark.gpu
 HOST = CpuBackend()
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
 @pytest.fixture
 def cut(monkeypatch):
     """cut(name): constants of the plan as no card wants them."""

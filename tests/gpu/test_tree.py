@@ -20,16 +20,6 @@ NEGATIVE = 1 << 31
 LENGTHS = [0, 0, 1, 2, 3, 0, 4, 5, 7, 8, 9, 15, 1, 1, 0, 16, 17, 33, 130, 2, 0, 64, 300, 1, 0]
 
 
-@pytest.fixture(params=["bn254", "bls12_381"])
-def curve(request):
-    return request.param
-
-
-@pytest.fixture(params=["g1", "g2"])
-def group(request):
-    return request.param
-
-
 def multiples(curve, group, logs):
     scalars = limbs.from_ints([k % CURVES[curve].r for k in logs], limbs.FR_LIMBS)
     return cpu.fixed_base_mul(curve, group, scalars)
