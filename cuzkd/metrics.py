@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
@@ -117,6 +118,7 @@ class Metrics:
         self._synthesising = gauge("synthesising_partitions", "In synthesis.", "prover")
         self._ready = gauge("ready_partitions", "Synthesised, waiting.", "prover")
         self._busy = gauge("device_busy", "1 while the device's mutex is held.", "prover")
+        self._busy_s = counter("device_busy_seconds", "Time in which kernels ran.", "prover")
         # memory
         self._pinned = gauge(
             "pinned_bytes",
@@ -243,14 +245,14 @@ class Metrics:
 
     def _beat(self, beat: Heartbeat) -> None:
         before = self._beats.get(beat.prover)
-        on_path, off_path, copied = _counts(beat)
-        if before is not None:
-            was_on_path, was_off_path, was_copied = _counts(before)
-            on_path, off_path, copied = on_path - was_on_path, off_path - was_off_path, copied - was_copied
+        on_path, off_path, copied, busy_s = map(
+            operator.sub, _counts(beat), _counts(before or _nothing(beat.prover))
+        )
         self._beats[beat.prover] = beat
         self._slabs.labels("true").inc(on_path)
         self._slabs.labels("false").inc(off_path)
         self._h2d.inc(copied)
+        self._busy_s.labels(beat.prover).inc(busy_s)
         self._gauges(beat)
 
     def _gauges(self, beat: Heartbeat) -> None:
@@ -310,12 +312,13 @@ def _name(priority: Priority) -> str:
     return priority.name.lower()
 
 
-def _counts(beat: Heartbeat) -> tuple[int, int, int]:
-    """What only grows during a prover's life: slabs made on jobs' paths, other slabs, bytes copied."""
+def _counts(beat: Heartbeat) -> tuple[int, int, int, float]:
+    """What only grows during a prover's life: slabs made on jobs' paths, other slabs, bytes copied, time of kernels."""
     return (
         beat.slabs_made_on_job_path,
         beat.slabs_made - beat.slabs_made_on_job_path,
         beat.h2d_bytes_total,
+        beat.device_busy_s,
     )
 
 

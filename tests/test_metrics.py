@@ -42,7 +42,7 @@ def test_counters_never_fall_when_a_prover_is_replaced():
     metrics = Metrics("1")
     metrics.handle(ProverState("p", "ready"))
     metrics.handle(BEAT)
-    metrics.handle(dataclasses.replace(BEAT, h2d_bytes_total=1500, slabs_made=5))
+    metrics.handle(dataclasses.replace(BEAT, h2d_bytes_total=1500, slabs_made=5, device_busy_s=3.25))
     assert value(metrics, "cuzkd_h2d_bytes_total") == 1500
     metrics.handle(ProverState("p", "dead", cause="x"))
     assert value(metrics, "cuzkd_pinned_bytes", prover="p", state="slab") == 0
@@ -50,8 +50,13 @@ def test_counters_never_fall_when_a_prover_is_replaced():
     assert value(metrics, "cuzkd_prover_deaths_total", prover="p") == 1
     assert value(metrics, "cuzkd_prover_state", prover="p", state="dead") == 1
     assert value(metrics, "cuzkd_prover_state", prover="p", state="ready") == 0
-    metrics.handle(dataclasses.replace(BEAT, h2d_bytes_total=10, slabs_made=1, slabs_made_on_job_path=1))
+    metrics.handle(
+        dataclasses.replace(
+            BEAT, h2d_bytes_total=10, slabs_made=1, slabs_made_on_job_path=1, device_busy_s=0.25
+        )
+    )
     assert value(metrics, "cuzkd_h2d_bytes_total") == 1510
+    assert value(metrics, "cuzkd_device_busy_seconds_total", prover="p") == 3.5
     assert value(metrics, "cuzkd_slabs_made_total", on_job_path="true") == 2
     assert value(metrics, "cuzkd_slabs_made_total", on_job_path="false") == 4
     assert value(metrics, "cuzkd_pinned_bytes", prover="p", state="leased") == 60

@@ -23,7 +23,18 @@ from typing import Any
 import numpy as np
 
 from cuzkd.backend import native
-from cuzkd.backend.protocol import QUERIES, U32, U64, KeyArrays, KeyShape, MsmSums, Span, SparseMatrix, Vram
+from cuzkd.backend.protocol import (
+    QUERIES,
+    U32,
+    U64,
+    KeyArrays,
+    KeyShape,
+    MsmSums,
+    Span,
+    SparseMatrix,
+    Vram,
+    nothing,
+)
 from cuzkd.errors import Cancelled, InvalidKey
 
 build, _native = native.chosen()  # build: its name, of native.BUILDS
@@ -187,7 +198,7 @@ class CpuRun:
     def cancel(self) -> None:
         self._cancel.set()
 
-    def result(self) -> MsmSums:
+    def result(self, device_free: Callable[[], None] = nothing) -> MsmSums:
         """Cancelled comes some tens of milliseconds after cancel(). The vectors are rubbish then."""
         if self._sums is None:
             try:

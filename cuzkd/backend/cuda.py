@@ -57,9 +57,8 @@ class CudaBackend:
     """backend.protocol.Backend on one GPU; see there for what each method takes and gives.
 
     limit_bytes: device memory that it uses at most; 0: what is free now. parallel_g2: the G2 sum of B beside the other
-    sums of its proof, on a second stream, where there is room (18 % of a proof's time at 2^20 with earlier kernels:
-    bench/RESULTS.md). Read at every launch. tables: the H query of a key becomes a table where there is room, and it
-    helps.
+    sums of its proof, on a second stream, where there is room. Read at every launch. tables: the H query of a key
+    becomes a table where there is room, and it helps.
     """
 
     name = "cuda"
@@ -303,7 +302,7 @@ class CudaBackend:
         InvalidInput when the vectors do not fit the key, or a and b are None and the key has no matrices.
         """
         with self.gpu.guard():
-            self._settle()  # a run that nobody asked about may have left its memory
+            self._settle()
             return CudaUpload(self.gpu, key, a, b, c, z, ring)
 
     def launch(self, upload: CudaUpload) -> CudaRun:
@@ -336,9 +335,11 @@ class CudaBackend:
         return [CudaRun(self.gpu, batch, i) for i in range(len(uploads))]
 
     def _settle(self) -> bool:
-        """Let go of the memory of runs that have ended. Is nothing in flight?"""
+        """Let go of the memory of runs that have ended or, to new uploads, are followed. Is nothing in flight?"""
         with self._lock:
             self._in_flight = [batch for batch in self._in_flight if not batch.settle()]
+            for batch in self._in_flight[:-1]:
+                batch.yield_to(self.gpu.copy)
             return not self._in_flight
 
     def close(self) -> None:

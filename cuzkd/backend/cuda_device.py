@@ -209,8 +209,6 @@ class Lane:
         scalars else. shared_bytes: of shared memory that a block has beside what the kernel declares.
         """
         kernel = self.device.kernel(module, name)
-        if shared_bytes:
-            kernel.max_dynamic_shared_size_bytes = self.device.shared_bytes  # the same for all who launch it
         size = grid if isinstance(grid, tuple) else (grid,)
         with self.stream:
             kernel(size, (block,), tuple(map(_argument, args)), shared_mem=shared_bytes)
@@ -379,7 +377,10 @@ class Device:
         kernel = self._kernels.get((module, name))
         if kernel is None:
             self.load([module])
-            kernel = self._kernels[module, name] = self._modules[module].get_function(name)
+            kernel = self._modules[module].get_function(name)
+            if kernel.shared_size_bytes <= DECLARED_BYTES:  # others declare all that they want
+                kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+            self._kernels[module, name] = kernel
         return kernel
 
 

@@ -5,37 +5,39 @@ for them but whoever wants the result.
 Design: a `Batch` lets the compute lane wait for its uploads (cuda_upload.py) and enqueues everything up to the copy of
 the window sums back, without waiting for anything itself; its uploads share the launches of their multi-scalar sums. A
 `CudaRun` is what one upload gets of it: it combines the points that each sum left, on the host, as soon as they are
-there, beside the kernels of the next sum.
+there, beside the kernels of the next sum (cuda_arrivals.py).
 A batch is enqueued in steps (a quotient, the windows that one sum has in one group), all at once where the domain is
 small, else one ahead of the step that runs, by whoever waits for a result. When all its runs are cancelled no further
-step is begun.
+step is begun. While its last sum runs the next batch may be launched, so that the device finds its kernels when it is
+through with these.
 Life of the data: the columns a, b (exact rows, zero-filled to the domain here) and c, or room for it, in one device
 buffer; a becomes h, and where the key is streamed its points pass through the other two (cuda_stream.py). Several lanes
 use it, and the witness, so both live until the batch's last event: the first result() drops them, and of runs that the
 caller dropped without asking for a result (which cancels them) the backend keeps them that long. Columns made on the
-device are of the compute lane alone.
+device are of the compute lane alone. What is uploaded while two batches are in flight takes the older one's memory,
+and on the copy lane waits for the end of its kernels (yield_to).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cuzkd import errors
+from cuzkd.backend.cuda_arrivals import Arrivals
 from cuzkd.backend.cuda_device import Buffer, Device, Lane
-from cuzkd.backend.cuda_msm import Classified, Plan, Query, Sums
+from cuzkd.backend.cuda_msm import Classified, Query, Sums
 from cuzkd.backend.cuda_ntt import FR_BYTES
 from cuzkd.backend.cuda_rows import planes
 from cuzkd.backend.cuda_spans import Clock
 from cuzkd.backend.cuda_stream import ALIGNED, OVER_Z, SLOTS, Chunk, Conveyor, Parked, chunks, point_bytes
 from cuzkd.backend.cuda_upload import Columns, CudaUpload
-from cuzkd.backend.protocol import U64, MsmSums
+from cuzkd.backend.protocol import U64, MsmSums, nothing
 
 if TYPE_CHECKING:
     from cuzkd.backend.cuda import CudaBackend
@@ -44,20 +46,6 @@ if TYPE_CHECKING:
 PACED_LOG_DOMAIN = 22
 PHASES = {"h_g1": "msm_h", "l_g1": "msm_l", "a_g1": "msm_a", "b_g1": "msm_b_g1", "b_g2": "msm_b_g2"}
 SUM_OF_PHASE = {phase: query for query, phase in PHASES.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class _Delivery:
-    """The points that one sum of each upload left, on their way to page-locked memory; there once `arrived` has
-    happened.
-    """
-
-    phase: str
-    group: str
-    plan: Plan
-    host: Any
-    nbytes: int
-    arrived: Any
 
 
 class Batch:
@@ -74,7 +62,7 @@ class Batch:
         self._backend = backend
         self._key = uploads[0].key
         self._clocks = [Clock(backend.gpu.compute)]
-        self._deliveries: list[_Delivery] = []
+        self._arrivals = Arrivals(backend, self._key.shape.curve)
         self._held = [upload.take() for upload in uploads]  # until the last event
         self._unwanted: set[int] = set()  # runs that were cancelled
         self._lock = threading.Lock()
@@ -299,15 +287,8 @@ class Batch:
         queries: list[Query],
         classified: Classified | None = None,
     ) -> Iterator[None]:
-        deliver = partial(self._deliver, lane, clock)
+        deliver = partial(self._arrivals.deliver, lane, clock)
         return self._sums(lane).steps(scalars, n, queries, clock.mark, deliver, classified)
-
-    def _deliver(self, lane: Lane, clock: Clock, query: Query, plan: Plan, points: Buffer) -> None:
-        host = lane.device.locked(points.nbytes)
-        lane.copy_out(host.ptr, points, points.nbytes)
-        clock.mark("d2h")
-        sent = _Delivery(query.phase, query.group, plan, host, points.nbytes, clock.last)
-        self._deliveries.append(sent)  # nothing in it keeps the key's memory
 
     def settle(self) -> bool:
         """Has the last kernel of each lane ended, and comes no other? Its memory is let go then. Waits for nothing."""
@@ -321,25 +302,29 @@ class Batch:
         finally:
             self._lock.release()
 
-    def sums(self, run: int) -> MsmSums:
+    def yield_to(self, lane: Lane) -> None:
+        """Let go of the uploads' memory now, unless more is to be enqueued: what this lane is given from now on runs
+        after the last kernel. Waits for nothing.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._held and (self._steps is None or self.unwanted):
+                for event in self._last:
+                    lane.wait(event)
+                self._steps, self._held = None, []
+        finally:
+            self._lock.release()
+
+    def sums(self, run: int, device_free: Callable[[], None]) -> MsmSums:
         """Those of one upload; blocks until they are there, and lets go of the uploads' memory."""
         self._check(run)
         self._go_on()
         self._check(run)  # steps are missing if it was cancelled meanwhile
-        found: dict[str, U64] = {}
-        pending = list(self._deliveries)
-        while pending:
-            phase = next((s for s in pending if s.arrived.done), pending[0]).phase
-            parts = [s for s in pending if s.phase == phase]  # of one sum: several, where it came in chunks
-            pending = [sent for sent in pending if sent.phase != phase]
-            left: list[tuple[Plan, U64]] = []
-            for sent in parts:
-                sent.arrived.synchronize()
-                self._check(run)
-                words = np.frombuffer(sent.host, np.uint64, sent.nbytes // 8).reshape(len(self.uploads), -1)
-                left.append((sent.plan, words[run]))
-            point = self._backend.combine(self._key.shape.curve, parts[0].group, left)
-            found[SUM_OF_PHASE[phase]] = point
+        compute, runs = self._backend.gpu.compute, len(self.uploads)
+        last = nothing if self._key.one_at_a_time else device_free
+        arrived = self._arrivals.points(compute, run, runs, partial(self._check, run), last)
+        found = {SUM_OF_PHASE[phase]: point for phase, point in arrived.items()}
         shape = self._key.shape
         for name in PHASES.keys() - found.keys():
             points = shape.shape_of(name)
@@ -350,7 +335,7 @@ class Batch:
         upload, anchor = self.uploads[run], self.uploads[-1].anchor
         spans = [upload.span]
         for clock in self._clocks:
-            spans += clock.spans(anchor, run, len(self.uploads))
+            spans += clock.spans(anchor, run, runs)
         spans.sort(key=lambda span: span.begin_s)
         return MsmSums(**found, spans=spans, h2d_bytes=upload.h2d_bytes)
 
@@ -377,7 +362,7 @@ class CudaRun:
     def __del__(self) -> None:
         self.cancel()  # nobody can ask for its sums any more
 
-    def result(self) -> MsmSums:
+    def result(self, device_free: Callable[[], None] = nothing) -> MsmSums:
         """Block until the sums are there. Raises DeviceFault when the device failed, Cancelled after cancel().
 
         Spans: rows "copy", "compute" and, for a sum that ran beside the others, "compute 2". What a batch of B did for
@@ -385,7 +370,7 @@ class CudaRun:
         """
         if self._batch is not None:
             with self._device.guard():
-                self._sums = self._batch.sums(self._index)
+                self._sums = self._batch.sums(self._index, device_free)
             self._batch = None
         assert self._sums is not None
         return self._sums

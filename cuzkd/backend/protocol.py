@@ -16,7 +16,7 @@ Curve names are "bn254" and "bls12_381", groups "g1" and "g2", fields "fr", "fq"
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -192,6 +192,10 @@ class MsmSums:
         return seconds_by_phase(self.spans)
 
 
+def nothing() -> None:
+    """What is called where nobody needs to be told."""
+
+
 class LoadedKey(Protocol):
     """A key on a device. Opaque above this floor, but for these."""
 
@@ -242,9 +246,11 @@ class Receiver(Protocol):
 class Run(Protocol):
     """One proof's kernels, enqueued."""
 
-    def result(self) -> MsmSums:
+    def result(self, device_free: Callable[[], None] = nothing) -> MsmSums:
         """Block (GIL released) until the sums are there. On the CPU this is where the work is done.
 
+        device_free: called, maybe several times, when so little is left to be done that another partition had better be
+        launched behind it; never, where there is no memory for that or nothing to be gained.
         Raises DeviceFault when the device failed, Exhausted when its memory was too small, Cancelled after cancel().
         """
 

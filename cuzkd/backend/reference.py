@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, SparseMatrix, Vram
+from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, MsmSums, SparseMatrix, Vram, nothing
 from cuzkd.curves import limbs
 from cuzkd.curves import pairing as int_pairing
 from cuzkd.curves import points as groups
@@ -135,7 +135,7 @@ class ReferenceRun:
     def cancel(self) -> None:
         self._cancelled = True
 
-    def result(self) -> MsmSums:
+    def result(self, device_free: Callable[[], None] = nothing) -> MsmSums:
         if self._sums is None:
             self._sums = self._prove()
         return self._sums

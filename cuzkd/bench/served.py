@@ -138,6 +138,14 @@ class Daemon:
             self._process.wait()
             self._process = None
 
+    def said(self, event: str, since: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """What its log tells of an event, from a byte on; and how many bytes there are now."""
+        with self._log.open("rb") as log:
+            log.seek(since)
+            text = log.read()
+        records = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
+        return [record for record in records if record.get("event") == event], since + len(text)
+
     def provers(self) -> list[int]:
         """Their process ids: one for each device."""
         return [device.prover_pid for device in self.client.status().devices]

@@ -10,7 +10,7 @@ Design: three ways to prove the same witnesses with the same key take turns, rou
               uploaded, or to files on the server); from the first call to the last answer
 
 A ratio is the library's time over another's in the same round: 1 is as fast, above 1 is faster. What the daemon's
-processes have used of the processors is read from the kernel; how busy the device was is told of the threads alone.
+processes have used of the processors is read from the kernel, and how busy its device was from its log.
 Every proof of the daemon and of the threads is verified here once more, outside of what is timed.
 
 Life of data: rounds -> seconds for each proof, by way -> ratios -> Report.
@@ -38,12 +38,13 @@ from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.client import CALL_TIMEOUT_S
 from cuzkd.engine.job import PHASES
-from cuzkd.errors import InvalidInput
+from cuzkd.errors import CuzkdError, InvalidInput
 from cuzkd.formats import wtns
 from cuzkd.groth16 import prover
 from cuzkd.groth16.setup import DEVELOPMENT
 from cuzkd.service.v1 import proving_pb2 as pb
 
+TIMING = "gpu_timing"  # the event of the daemon's log that tells of one proof
 LIBRARY, THREADS, DAEMON = "library", "threads", "daemon"
 READY_TARGET = 2  # as the daemon has it by default
 TARGET = 0.95
@@ -83,7 +84,8 @@ class Found:
     )
     phases_s: list[dict[str, float]] = field(default_factory=list)  # of the daemon's proofs
     job_s: list[float] = field(default_factory=list)  # from the daemon's acceptance to the end
-    busy: list[float] = field(default_factory=list)  # share of time in which the threads' device worked
+    # Share of the time from the first to the last kernel in which the device worked; by way, a number for each round.
+    busy: dict[str, list[float]] = field(default_factory=lambda: {THREADS: [], DAEMON: []})
 
     def ratios(self, way: str) -> list[float]:
         return [ours / its for ours, its in zip(self.each_s[LIBRARY], self.each_s[way], strict=True)]
@@ -142,6 +144,7 @@ class _Rounds:
         self._options, self._say = options, say
         self._calls = served.stub(daemon.channel())
         self._uploads: list[str] = []
+        self._read = 0  # of the daemon's log, bytes
         self._ways = {LIBRARY: self._library, THREADS: self._in_threads, DAEMON: self._by_daemon}
 
     def found(self) -> Found:
@@ -166,7 +169,7 @@ class _Rounds:
 
     def _in_threads(self, found: Found) -> float:
         done = self._threads.run(self._options.proofs, self._options.in_flight * self._options.partitions)
-        found.busy.append(timeline.busy([span for record in done.records for span in record.spans]))
+        found.busy[THREADS].append(timeline.busy([span for record in done.records for span in record.spans]))
         for record in done.records:
             self._bed.require_valid(*record.decoded(self._bed.key.vk.curve), "a proof told verified")
         return done.wall_s
@@ -179,6 +182,7 @@ class _Rounds:
                 self._daemon.client.upload(self._bed.witness(number))
                 for number in range(self._options.proofs)
             ]
+        _, self._read = self._daemon.said(TIMING, self._read)
         before, began_processor_s = self._daemon.processor_time(), time.process_time()
         began = time.perf_counter()
         with ThreadPoolExecutor(self._options.in_flight) as clients:
@@ -186,9 +190,18 @@ class _Rounds:
         seconds = time.perf_counter() - began
         used = self._daemon.processor_time().since(before)
         self._note(found, answers, used, time.process_time() - began_processor_s)
+        found.busy[DAEMON].append(self._busy())
         for numbers, answer in zip(jobs, answers, strict=True):
             served.require_right(self._bed, answer, numbers)
         return seconds
+
+    def _busy(self) -> float:
+        """Of the device, over the daemon's proofs of this round."""
+        said, self._read = self._daemon.said(TIMING, self._read)
+        if len(said) < self._options.proofs:
+            raise CuzkdError(f"the daemon's log tells of {len(said)} proofs, it made {self._options.proofs}")
+        window_s = max(s["kernels_end_s"] for s in said) - min(s["kernels_begin_s"] for s in said)
+        return float(sum(s["kernels_busy_s"] for s in said) / window_s)
 
     def _job(self, numbers: range) -> pb.AwaitProofResponse:
         paths = [self._bed.witness(number) for number in numbers]
@@ -222,7 +235,7 @@ class _Rounds:
 
 def _report(backend: Backend, options: Options, size: int, found: Found) -> Report:
     report = Report("stream", backend)
-    report.tables = [_speed(found), _processors(options, found), *_phases(found)]
+    report.tables = [_speed(found), _busy(found), _processors(options, found), *_phases(found)]
     library_s = statistics.median(found.each_s[LIBRARY])
     job_s = library_s * options.partitions
     sent = "uploaded before" if options.uploaded else "sent by a client"
@@ -232,7 +245,6 @@ def _report(backend: Backend, options: Options, size: int, found: Found) -> Repo
         f"{options.in_flight} jobs of {options.partitions} at a time, witnesses {sent}. Aimed at: {TARGET:g} with jobs "
         f"of {JOB_S:g} s and more; here a job takes {job_s:.3f} s. Verified here once more: all but the library's, "
         "which verifies its own within its time. "
-        f"Device busy with the threads' proofs, median: {statistics.median(found.busy):.1%}.",
         f"Keys: {DEVELOPMENT}.",
     ]
     report.numbers = {
@@ -253,6 +265,18 @@ def _speed(found: Found) -> Table:
         row = [way, f"{1e3 * each.median:.1f}", each.quartiles(), f"{ratio.median:.3f}"]
         rows.append([*row, ratio.quartiles(".3f", 1), f"{ratio.least:.3f}"])
     return Table("A stream of proofs", ["way", "proof, ms", "quartiles", "ratio", "quartiles", "least"], rows)
+
+
+def _busy(found: Found) -> Table:
+    rows = []
+    for way, shares in found.busy.items():
+        share = Spread.of([100 * value for value in shares])
+        rows.append([way, f"{share.median:.1f}", share.quartiles(".1f", 1), f"{share.least:.1f}"])
+    return Table(
+        "Device busy, % of the time from the first to the last kernel",
+        ["way", "median", "quartiles", "least"],
+        rows,
+    )
 
 
 def _processors(options: Options, found: Found) -> Table:

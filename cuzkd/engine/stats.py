@@ -95,7 +95,7 @@ class ProverState:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A prover's own numbers, as of now. `*_total` and slabs_made count from its start."""
+    """A prover's own numbers, as of now. `*_total`, slabs_made and device_busy_s count from its start."""
 
     prover: str
     pinned_slab_bytes: int
@@ -111,6 +111,7 @@ class Heartbeat:
     resident_key_bytes: int
     vram_free_bytes: int = 0
     pinned_lost_bytes: int = 0
+    device_busy_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cuzkd.backend import cpu
-from cuzkd.backend.protocol import Span
+from cuzkd.backend.protocol import Span, nothing
 from cuzkd.errors import DeviceFault, Exhausted
 
 FR_BYTES = 32
@@ -76,7 +76,7 @@ class FakeRun:
     def cancel(self):
         self._run.cancel()
 
-    def result(self):
+    def result(self, device_free=nothing):
         sums = self._run.result()
         return replace(sums, spans=[self._upload.span, *sums.spans], h2d_bytes=self._upload.nbytes)
 

@@ -152,7 +152,7 @@ def test_an_interrupt_is_told_and_not_what_hears_of_none(bed, monkeypatch):
         def cancel(self):
             """Deaf."""
 
-        def result(self):
+        def result(self, device_free=None):
             under_way.set()
             ended.wait(20)
             raise Exhausted("too late for anybody")

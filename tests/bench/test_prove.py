@@ -67,7 +67,7 @@ def test_with_one_thread(monkeypatch):
     width, widths, result = cpu.threads(), [], cpu.CpuRun.result
     cpu.set_threads(3)
     try:
-        monkeypatch.setattr(cpu.CpuRun, "result", lambda run: widths.append(cpu.threads()) or result(run))
+        monkeypatch.setattr(cpu.CpuRun, "result", lambda run, *_: widths.append(cpu.threads()) or result(run))
         report = prove.run(CpuBackend(), of_files(NOPUB, one_thread=True), print)
         assert cpu.threads() == 3
     finally:

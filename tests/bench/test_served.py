@@ -195,7 +195,10 @@ def test_stream(tmp_path, way):
     assert found["processors_s"].keys() == {"library", "client", "front", "prover"}
     assert len(found["found"]["phases_s"]) == 8 and len(found["found"]["job_s"]) == 4
     assert {"synthesis", "msm_h", "verify"} < found["found"]["phases_s"][0].keys()
-    assert [table.title[:8] for table in report.tables] == ["A stream", "Time of ", "Phases o"]
+    assert [table.title[:8] for table in report.tables] == ["A stream", "Device b", "Time of ", "Phases o"]
+    busy = found["found"]["busy"]
+    assert busy.keys() == {"threads", "daemon"}
+    assert all(len(shares) == 2 and all(0 < share <= 1 for share in shares) for shares in busy.values())
     assert not any(tmp_path.iterdir())
 
 

@@ -88,6 +88,7 @@ class _Kernel:
     def __init__(self, name, launch, sizes):
         self._name, self._launch, self._sizes = name, launch, sizes
         self.max_dynamic_shared_size_bytes = 0
+        self.shared_size_bytes = 0  # what it declares is on the stack here
 
     def __call__(self, grid, block, arguments, shared_mem=0):
         """grid: (x,) or (x, y); block: (threads,); arguments: NumPy scalars as wide as the parameters.

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix, Vram
+from cuzkd.backend.protocol import KeyArrays, MsmSums, Span, SparseMatrix, Vram, nothing
 from cuzkd.curves.params import CURVES
 from cuzkd.engine.channel import Channel
 from cuzkd.engine.fleet.budget_desk import BudgetDesk
@@ -169,6 +169,7 @@ class ScriptedBackend:
         self.host_bytes, self.one_at_a_time = 0, False  # of its keys
         self.result_gate = threading.Event()
         self.result_gate.set()
+        self.free_early = False  # the device is free before a result is there
         self.uploaded = 0
         self.launched = []
         self.sets = []
@@ -263,7 +264,10 @@ class ScriptedRun:
     def cancel(self):
         self._cancelled.set()
 
-    def result(self):
+    def result(self, device_free=nothing):
+        if self._backend.free_early:
+            device_free()
+            device_free()
         while not self._backend.result_gate.wait(0.005) and not self._cancelled.is_set():
             pass
         self._backend.running -= 1

@@ -55,6 +55,22 @@ def test_cold_start_with_ten_waiting_stays_within_plan(make, tmp_path, parallel,
     assert prover.backend.most_running == 1
 
 
+def test_the_next_is_launched_before_the_result_is_there_where_the_device_allows_it(make, tmp_path):
+    """One behind each whose result is asked for, and no more: there are two finalisers."""
+    prover = make(max_parallel_synthesis=2, ready_target=4)
+    prover.backend.free_early = True
+    prover.backend.result_gate.clear()
+    offers(prover, tmp_path, range(5))
+    wait_until(lambda: prover.backend.running == 3)  # of the third nobody asks for the result yet
+    time.sleep(0.05)
+    assert prover.backend.running == 3 and prover.workers._mutex.busy
+    prover.backend.result_gate.set()
+    answers = prover.front.answer(*(f"job/{x}" for x in range(5)))
+    assert [int.from_bytes(done.publics[0], "big") for done in answers] == [x * x for x in range(5)]
+    prover.wait_idle()
+    assert not prover.workers._mutex.busy
+
+
 def test_the_more_urgent_goes_first_to_the_last_queue(make, tmp_path):
     prover = make(max_parallel_synthesis=1, ready_target=1)
     prover.backend.result_gate.clear()

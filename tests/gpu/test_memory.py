@@ -140,6 +140,63 @@ def test_proofs_ask_for_no_memory(gpu, monkeypatch, evaluating, beside):
     loaded.close()
 
 
+@pytest.mark.parametrize(
+    ("evaluating", "beside", "paced"),
+    [(False, False, False), (True, True, False), (False, True, True), (True, False, True)],
+    ids=["given", "evaluated, two streams", "given, two streams, in steps", "evaluated, in steps"],
+)
+def test_the_next_is_launched_while_the_last_sum_runs(gpu, monkeypatch, evaluating, beside, paced):
+    """And the one after it is uploaded, into the memory of the first."""
+    from cuzkd.backend import cuda, cuda_run
+
+    monkeypatch.setattr(gpu, "parallel_g2", beside)
+    monkeypatch.setattr(cuda, "EVALUATED_ROWS", 0)
+    monkeypatch.setattr(cuda_run, "PACED_LOG_DOMAIN", 0 if paced else 30)
+    key = random_key("bn254", *SMALL)
+    loaded = gpu.load_key(key)
+    matrices = [random_matrix("bn254", key.n_rows, key.n_wires, seed) for seed in (2, 3)]
+    assert not evaluating or gpu.keep_matrices(loaded, *matrices)
+    before, turns = gpu.memory().pool_bytes, 6
+    vectors = [tuple(map(page_locked, random_vectors(key, seed))) for seed in range(3)]
+
+    def upload(turn):
+        a, b, z = vectors[turn % 3]
+        return gpu.upload(loaded, *((None, None) if evaluating else (a, b)), None, z)
+
+    def follow():
+        if len(runs) == len(sums) + 1:
+            runs.append(gpu.launch(ready.pop()))
+            ready.append(upload(len(runs)))
+
+    runs, sums = [gpu.launch(upload(0))], []
+    ready = [upload(1)]
+    while len(sums) < turns:
+        sums.append(runs[len(sums)].result(follow))
+        assert len(runs) == len(sums) + 1
+        assert gpu.memory().pool_bytes == before
+    for turn, found in enumerate(sums):
+        a, b, z = vectors[turn % 3]
+        if evaluating:
+            a, b = (CpuBackend().spmv("bn254", matrix, z) for matrix in matrices)
+        assert_same_sums(found, cpu_sums(key, a, b, z))
+    runs.clear()
+    ready.clear()
+    gpu.gpu.drain()
+    loaded.close()
+
+
+def test_a_key_with_room_for_one_upload_keeps_the_device_until_its_sums_are_there(narrow):
+    key = random_key("bn254", *SMALL)
+    backend = narrow(key, QUERIES)
+    loaded = backend.load_key(key)
+    a, b, z = random_vectors(key, 1)
+    told = []
+    sums = backend.launch(backend.upload(loaded, a, b, None, z)).result(lambda: told.append(True))
+    assert_same_sums(sums, cpu_sums(key, a, b, z))
+    assert loaded.one_at_a_time and not told
+    loaded.close()
+
+
 def test_matrices_that_find_no_room_are_left_on_the_host(gpu, narrow, monkeypatch):
     from cuzkd.backend import cuda
 

@@ -43,6 +43,7 @@ def heartbeat(name: str, beat: wire.Heartbeat) -> Heartbeat:
         resident_key_bytes=beat.resident_key_bytes,
         vram_free_bytes=beat.vram_free_bytes,
         pinned_lost_bytes=beat.pinned_lost_bytes,
+        device_busy_s=beat.device_busy_s,
     )
 
 

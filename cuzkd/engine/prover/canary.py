@@ -18,11 +18,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from cuzkd.backend.protocol import U64, Backend
+from cuzkd.backend.protocol import U64, Backend, nothing
 from cuzkd.circuits import builtin, prepared
 from cuzkd.circuits import manifest as manifests
 from cuzkd.engine.faults import NoFaults
@@ -125,5 +125,5 @@ class _FaultyRun:
         self._run = run
         self._faults = faults
 
-    def result(self) -> Any:
-        return self._faults.sums(self._run.result(), "selftest")
+    def result(self, device_free: Callable[[], None] = nothing) -> Any:
+        return self._faults.sums(self._run.result(device_free), "selftest")

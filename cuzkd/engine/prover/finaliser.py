@@ -1,10 +1,10 @@
 """The finaliser: from kernels in flight to a proof that has been verified, or to the reason why there is
 none.
 
-result() blocks until the sums are there (on the CPU it is the work itself); then the vectors of
-an in-place backend go back, the device goes to the next partition (with the first result of those that were launched
-together), and the rest is a few milliseconds of host code:
-fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
+result() blocks until the sums are there (on the CPU it is the work itself). The device goes to the next partition when
+it is about to be through with this one, so that it need not wait for us, or else with the first result of those that
+were launched together; then the vectors of an in-place backend have gone back. The rest is a few milliseconds of host
+code: fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
 
 A proof that does not verify may be the fault of the witness (a key without C cannot tell beforehand), of the
 key, or of the device. The partition is computed once more, from its file on; what then verifies was a counted
@@ -19,9 +19,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from cuzkd.backend.protocol import Backend, MsmSums
+from cuzkd.backend.protocol import Backend, MsmSums, nothing
 from cuzkd.engine.faults import NoFaults
 from cuzkd.engine.prover.device import on_device
+from cuzkd.engine.prover.occupancy import Occupancy
 from cuzkd.engine.prover.partition import Partition
 from cuzkd.engine.prover.report import Reporter
 from cuzkd.engine.wire import prover_pb2 as wire
@@ -49,17 +50,19 @@ class Finaliser:
         order: Callable[[str], int],
         regime: str,
         device_is_right: Callable[[str], bool],
+        occupancy: Occupancy,
         reporter: Reporter,
         faults: NoFaults,
     ) -> None:
         """order(curve): r, the order of its groups. regime: how vectors got to the device, for the log.
-        device_is_right(curve): the canary; it waits for the device.
+        device_is_right(curve): the canary; it waits for the device. occupancy: of the device; told of each partition.
         """
         self._backend = backend
         self._groth16 = groth16
         self._order = order
         self._regime = regime
         self._device_is_right = device_is_right
+        self._occupancy = occupancy
         self._asking = threading.Lock()  # one finaliser at a time: somebody must serve whoever has the device
         self._reporter = reporter
         self._faults = faults
@@ -107,7 +110,7 @@ class Finaliser:
             raise RuntimeError("a result without a run")
         self._faults.at("result")
         with on_device("result", self._backend.device):
-            sums = partition.run.result()
+            sums = partition.run.result(partition.device.done if partition.device else nothing)
         sums = self._faults.sums(sums)
         partition.upload = partition.run = None
         partition.drop_vectors()  # before the device: its next holder gives up a slot, and vectors are counted
@@ -115,6 +118,7 @@ class Finaliser:
             partition.device.done()
         partition.free("device")
         partition.spans += sums.spans
+        partition.work = self._occupancy.add(sums.spans)
         partition.h2d_bytes += sums.h2d_bytes
         return sums
 
@@ -160,6 +164,8 @@ class Finaliser:
             "attempts_inside": partition.attempts_inside,
             "launch_set": partition.launch_set,
         }
-        self._reporter.log("info", "gpu_timing", fields, device | counts)
+        work = partition.work
+        when = {f"kernels_{name}": value for name, value in vars(work).items()} if work else {}
+        self._reporter.log("info", "gpu_timing", fields, device | counts | when)
         host = {f"{name}_s": phases.get(name, 0.0) for name in HOST_PHASES}
         self._reporter.log("info", "fin_timing", fields, host | {"free_s": partition.freed_s})

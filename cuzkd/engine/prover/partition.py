@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from cuzkd.backend.protocol import U64, Run, Span, Upload, seconds_by_phase
 from cuzkd.engine.prover.device import DeviceHold
+from cuzkd.engine.prover.occupancy import Work
 from cuzkd.engine.prover.residency import ResidentKey
 from cuzkd.errors import Cancelled
 from cuzkd.memory.lease import Lease
@@ -71,6 +72,7 @@ class Partition:
     upload: Upload | None = None
     run: Run | None = None
     device: DeviceHold | None = None
+    work: Work | None = None  # the device's, the last time that it was computed
     h2d_bytes: int = 0
     give_back: dict[str, Callable[[], None]] = field(default_factory=dict)
 

@@ -28,6 +28,7 @@ from cuzkd.engine.prover.device import DeviceMutex, on_device
 from cuzkd.engine.prover.finaliser import Finaliser, Groth16
 from cuzkd.engine.prover.gpu_scheduler import GpuScheduler, Sets, Surroundings
 from cuzkd.engine.prover.grants import RemoteGrants, Slabs
+from cuzkd.engine.prover.occupancy import Occupancy
 from cuzkd.engine.prover.partition import Line, Partition
 from cuzkd.engine.prover.report import Failure, Reporter, failure
 from cuzkd.engine.prover.residency import Openable, Residency, ResidentKey
@@ -85,6 +86,7 @@ class Workers:
         plan = fault_plans.load(config.fault)
         self._grants = RemoteGrants(self._send, plan)
         self._mutex = DeviceMutex()
+        self._occupancy = Occupancy()
         self.pool = PinnedPool(Slabs(parts.upstream, plan), self._grants, config.slab_bytes, config.wipe)
         self._residency = Residency(
             parts.open_circuit,
@@ -111,7 +113,14 @@ class Workers:
             parts.backend, self._mutex, transfer, self._reporter, plan, around, sets
         )
         self._finaliser = Finaliser(
-            parts.backend, parts.groth16, parts.order, regime, self._device_is_right, self._reporter, plan
+            parts.backend,
+            parts.groth16,
+            parts.order,
+            regime,
+            self._device_is_right,
+            self._occupancy,
+            self._reporter,
+            plan,
         )
         self._lock = threading.Lock()  # over the four below
         self._partitions: dict[str, Partition] = {}
@@ -375,6 +384,7 @@ class Workers:
             synthesising=stages.count("synthesising"),
             ready=stages.count("ready"),
             device_busy=self._mutex.busy,
+            device_busy_s=self._occupancy.seconds,
             resident_key_bytes=resident,
         )
 

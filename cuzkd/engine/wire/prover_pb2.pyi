@@ -229,7 +229,7 @@ class GrantReturn(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., what: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("pinned_slab_bytes", "pinned_leased_bytes", "pinned_free_bytes", "slabs_made", "slabs_made_on_job_path", "h2d_bytes_total", "vram_used_bytes", "synthesising", "ready", "device_busy", "resident_key_bytes", "vram_free_bytes", "pinned_lost_bytes")
+    __slots__ = ("pinned_slab_bytes", "pinned_leased_bytes", "pinned_free_bytes", "slabs_made", "slabs_made_on_job_path", "h2d_bytes_total", "vram_used_bytes", "synthesising", "ready", "device_busy", "resident_key_bytes", "vram_free_bytes", "pinned_lost_bytes", "device_busy_s")
     PINNED_SLAB_BYTES_FIELD_NUMBER: _ClassVar[int]
     PINNED_LEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
     PINNED_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class Heartbeat(_message.Message):
     RESIDENT_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
     VRAM_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PINNED_LOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_BUSY_S_FIELD_NUMBER: _ClassVar[int]
     pinned_slab_bytes: int
     pinned_leased_bytes: int
     pinned_free_bytes: int
@@ -256,7 +257,8 @@ class Heartbeat(_message.Message):
     resident_key_bytes: int
     vram_free_bytes: int
     pinned_lost_bytes: int
-    def __init__(self, pinned_slab_bytes: _Optional[int] = ..., pinned_leased_bytes: _Optional[int] = ..., pinned_free_bytes: _Optional[int] = ..., slabs_made: _Optional[int] = ..., slabs_made_on_job_path: _Optional[int] = ..., h2d_bytes_total: _Optional[int] = ..., vram_used_bytes: _Optional[int] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., device_busy: _Optional[bool] = ..., resident_key_bytes: _Optional[int] = ..., vram_free_bytes: _Optional[int] = ..., pinned_lost_bytes: _Optional[int] = ...) -> None: ...
+    device_busy_s: float
+    def __init__(self, pinned_slab_bytes: _Optional[int] = ..., pinned_leased_bytes: _Optional[int] = ..., pinned_free_bytes: _Optional[int] = ..., slabs_made: _Optional[int] = ..., slabs_made_on_job_path: _Optional[int] = ..., h2d_bytes_total: _Optional[int] = ..., vram_used_bytes: _Optional[int] = ..., synthesising: _Optional[int] = ..., ready: _Optional[int] = ..., device_busy: _Optional[bool] = ..., resident_key_bytes: _Optional[int] = ..., vram_free_bytes: _Optional[int] = ..., pinned_lost_bytes: _Optional[int] = ..., device_busy_s: _Optional[float] = ...) -> None: ...
 
 class CircuitState(_message.Message):
     __slots__ = ("circuit", "loaded", "bytes", "load_s", "error_code", "error_message", "was_loaded", "digest")
