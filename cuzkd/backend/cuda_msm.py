@@ -240,15 +240,17 @@ class Sums:
     ) -> Iterator[None]:
         """The same, of a query the sets of one group at a time: the next are enqueued when they are asked for.
 
-        mark(phase) is called after what belongs to a phase has been enqueued; deliver(query, plan, points) after all of
-        a query has been: affine points, plan.points of each sum, in the order of `scalars`. classified: these scalars,
-        as `classify` left them some time ago; waits for what it enqueued.
+        mark(phase) is called after what belongs to a phase has been enqueued, without a name after waiting.
+        deliver(query, plan, points) is called after all of a query has been: affine points, plan.points of each sum,
+        in the order of `scalars`. classified: these scalars, as `classify` left them some time ago; waits for what it
+        enqueued.
         """
         classified = classified or self._classify(scalars, n, queries, counted=False)
         for alike in _alike(queries):
             table, classes = alike[0].table, classified.of(alike[0].density)
             point = max(2 * coordinate_bytes(self._curve, query.group) for query in alike)
             cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table, classes.counts())
+            mark("")
             results = [
                 self._lane.scratch(cut.batch * cut.points * 2 * coordinate_bytes(self._curve, query.group))
                 for query in alike

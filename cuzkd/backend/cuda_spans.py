@@ -57,7 +57,7 @@ class Clock:
         self._mark("", None)
 
     def mark(self, phase: str, of_run: int | None = None) -> None:
-        """What was issued since the last mark is this phase, of one run or of all."""
+        """What was issued since the last mark is this phase, of one run or of all; where it has no name, as begin()."""
         self._mark(phase, of_run)
 
     def _mark(self, phase: str, of_run: int | None) -> None:
