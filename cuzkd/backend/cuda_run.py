@@ -235,8 +235,10 @@ class Batch:
             return
         if self.unwanted:
             with self._lock:
-                for event in self._last:
-                    event.synchronize()
+                last = self._last
+            for event in last:
+                event.synchronize()
+            with self._lock:
                 self._steps, self._held = None, []
         raise errors.Cancelled("cancelled while its sums were computed")
 

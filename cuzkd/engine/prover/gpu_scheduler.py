@@ -3,7 +3,8 @@
 For each ready partition, in their order: upload on the copy stream, wait until the copy has landed, give
 the host vectors back (unless the backend works in them), take the device mutex, launch, hand over to the
 finalisers. While it waits for the mutex the next partition has already been uploaded: that is all there is
-to "copy N+1 beside kernels of N".
+to "copy N+1 beside kernels of N". The mutex comes back while the last sum of N still runs (Run.result), so that the
+kernels of N+1 stand behind it when the device is through.
 
 Launch sets. Small proofs leave a device half idle, so partitions of one key that are ready while the device is busy
 are launched together, up to `launch_set`. When the device is free and another of the key is being synthesised, it is
