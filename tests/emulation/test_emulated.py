@@ -30,6 +30,7 @@ SMALL = (
     "tests/gpu/test_lists.py",
     "tests/gpu/test_memory.py::test_streamed_keys[bn254-(6, 70, 7, 41)-('b_g2', 'l_g1')]",
     "tests/gpu/test_memory.py::test_proofs_ask_for_no_memory[two streams-evaluated]",
+    "tests/gpu/test_memory.py::test_the_next_is_launched_while_the_last_sum_runs[given, two streams, in steps]",
     "tests/gpu/test_proving.py::test_sums_equal_the_processors",
     *(
         f"tests/gpu/test_transforms.py::test_quotients[{case}]"

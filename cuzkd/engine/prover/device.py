@@ -49,12 +49,14 @@ class DeviceMutex:
 class DeviceHold:
     """The mutex, held by partitions that are launched together and, until they are, by whoever launches them.
 
-    Made by that one, who is in. It is let go when the last one leaves, or when what was launched has ended.
+    Made by that one, who is in. It is let go when the last one leaves, when what was launched has ended or, unless
+    others gather meanwhile to be launched together, when it is about to end.
     """
 
-    def __init__(self, mutex: DeviceMutex) -> None:
-        """The mutex is the caller's."""
+    def __init__(self, mutex: DeviceMutex, gathering: bool = False) -> None:
+        """The mutex is the caller's. gathering: see the class."""
         self._mutex: DeviceMutex | None = mutex
+        self._gathering = gathering
         self._lock = threading.Lock()
         self._inside = 1
 
@@ -67,6 +69,11 @@ class DeviceHold:
             self._inside -= 1
             last = self._inside == 0
         if last:
+            self.done()
+
+    def ending(self) -> None:
+        """So little is left to be done that the next launch had better stand behind it. Idempotent."""
+        if not self._gathering:
             self.done()
 
     def done(self) -> None:

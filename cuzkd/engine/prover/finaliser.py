@@ -2,7 +2,7 @@
 none.
 
 result() blocks until the sums are there (on the CPU it is the work itself). The device goes to the next partition when
-it is about to be through with this one, so that it need not wait for us, or else with the first result of those that
+it is about to be through with a large one, so that it need not wait for us, or else with the first result of those that
 were launched together; then the vectors of an in-place backend have gone back. The rest is a few milliseconds of host
 code: fresh r and s from the operating system, assembly, verification. Nothing leaves unverified.
 
@@ -110,7 +110,7 @@ class Finaliser:
             raise RuntimeError("a result without a run")
         self._faults.at("result")
         with on_device("result", self._backend.device):
-            sums = partition.run.result(partition.device.done if partition.device else nothing)
+            sums = partition.run.result(partition.device.ending if partition.device else nothing)
         sums = self._faults.sums(sums)
         partition.upload = partition.run = None
         partition.drop_vectors()  # before the device: its next holder gives up a slot, and vectors are counted

@@ -3,14 +3,15 @@
 For each ready partition, in their order: upload on the copy stream, wait until the copy has landed, give
 the host vectors back (unless the backend works in them), take the device mutex, launch, hand over to the
 finalisers. While it waits for the mutex the next partition has already been uploaded: that is all there is
-to "copy N+1 beside kernels of N". The mutex comes back while the last sum of N still runs (Run.result), so that the
-kernels of N+1 stand behind it when the device is through.
+to "copy N+1 beside kernels of N". The mutex of a large one comes back while its last sum still runs (Run.result), so
+that the kernels of N+1 stand behind it when the device is through.
 
 Launch sets. Small proofs leave a device half idle, so partitions of one key that are ready while the device is busy
 are launched together, up to `launch_set`. When the device is free and another of the key is being synthesised, it is
 waited for, `launch_wait_s` at most. Urgent partitions neither wait nor take others along. Whatever happens to one of a
 set is that one's own: who is cancelled or fails leaves, and the others go on; when a launch fails, each is computed
-again, alone.
+again, alone. The mutex comes back when their sums are there: sets that gather longer are larger, and what launches and
+host code cost is shared by more (in a stream of 3,000 constraints, 6 to 9 % of the time).
 
 Look-ahead is bounded: a partition keeps its slot among the ready ones for as long as its vectors wait here,
 that is until they came back (device), or until the device is its own (in place, or where its memory has no room for
@@ -90,7 +91,7 @@ class GpuScheduler:
         members = [first] if self._around.guarded(first, self._prepare) else []
         if not members or not self._acquire(members, key, most):
             return []
-        hold = DeviceHold(self._mutex)
+        hold = DeviceHold(self._mutex, gathering=most > 1)
         try:
             self._wait_for_company(members, key, most)
             for partition in members:
