@@ -118,7 +118,9 @@ class Metrics:
         self._synthesising = gauge("synthesising_partitions", "In synthesis.", "prover")
         self._ready = gauge("ready_partitions", "Synthesised, waiting.", "prover")
         self._busy = gauge("device_busy", "1 while the device's mutex is held.", "prover")
-        self._busy_s = counter("device_busy_seconds", "Time in which kernels ran.", "prover")
+        self._busy_s = counter(
+            "device_busy_seconds", "Time in which kernels of partitions ran whose sums came.", "prover"
+        )
         # memory
         self._pinned = gauge(
             "pinned_bytes",

@@ -8,10 +8,7 @@ large proof the first steps; the others follow in result()) and waits for nothin
 makes tables and loads kernels; `prepare` does that ahead of it, and load_key calls it. With `parallel_g2` the G2 sum
 runs on the side lane beside the others, on lists of its own.
 Life of the data: cuda_run.py.
-Memory of a proof at 2^27 rows and 130.2 million wires on BLS12-381, with the next one's upload in flight (cuda_plan.py
-says it of any key): the key 75.4 GB, twiddles 8.6, two uploads of 17.0 (three columns of 4.3 and z), 9.8 of lists,
-points of the tree, buckets and partial sums for the windows at hand (cuda_msm.GROUP_BYTES), and 12.7 of these beside
-for G2: 141 GB. Columns made on the device, from matrices of 6 bytes an entry and 2 a row, are there once, not twice.
+What memory that takes, for any key: cuda_plan.py.
 """
 
 from __future__ import annotations
@@ -45,7 +42,6 @@ from cuzkd.backend.protocol import U64, KeyArrays, KeyShape, SparseMatrix, Vram
 from cuzkd.curves.params import CURVES
 
 __all__ = ["CudaBackend", "CudaKey", "CudaRun", "CudaUpload", "Ring", "register_host", "unregister_host"]
-
 
 # Of a circuit: below, the processor makes a and b in less time than three more launches take. Not measured yet.
 EVALUATED_ROWS = 1 << 14
@@ -302,7 +298,7 @@ class CudaBackend:
         InvalidInput when the vectors do not fit the key, or a and b are None and the key has no matrices.
         """
         with self.gpu.guard():
-            self._settle()
+            self._settle(last=key.one_at_a_time)
             return CudaUpload(self.gpu, key, a, b, c, z, ring)
 
     def launch(self, upload: CudaUpload) -> CudaRun:
@@ -321,10 +317,12 @@ class CudaBackend:
         if not all(upload.launchable for upload in uploads):
             raise errors.Unavailable("nothing to launch: the upload was launched already, or its key closed")
         with self.gpu.guard():
-            alone, plan = self._settle(), uploads[0].key.plan
+            free, plan = self._settle(), uploads[0].key.plan
             try:
-                if alone and plan is not None:  # what lanes kept for it may have been given up since
-                    with suppress(errors.Exhausted):  # then it asks for piece after piece
+                if free and plan is not None:
+                    with suppress(
+                        errors.Exhausted
+                    ):  # what lanes kept was given up: it asks for piece after piece
                         self._reserve(plan, uploads=0)
                 batch = Batch(self, tuple(uploads))
             except BaseException:
@@ -334,13 +332,15 @@ class CudaBackend:
                 self._in_flight.append(batch)
         return [CudaRun(self.gpu, batch, i) for i in range(len(uploads))]
 
-    def _settle(self) -> bool:
-        """Let go of the memory of runs that have ended or, to new uploads, are followed. Is nothing in flight?"""
+    def _settle(self, last: bool = False) -> bool:
+        """Let go of the memory of runs that have ended and, to uploads behind their kernels, of those that others
+        follow (last: of the last one, too). Is nothing of what lanes keep in use?
+        """
         with self._lock:
             self._in_flight = [batch for batch in self._in_flight if not batch.settle()]
-            for batch in self._in_flight[:-1]:
+            for batch in self._in_flight if last else self._in_flight[:-1]:
                 batch.yield_to(self.gpu.copy)
-            return not self._in_flight
+            return all(batch.enqueued for batch in self._in_flight)
 
     def close(self) -> None:
         """Wait for what is in flight and give all memory back."""

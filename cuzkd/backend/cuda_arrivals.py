@@ -56,7 +56,8 @@ class Arrivals:
         """The affine point of each phase, for number `run` of so many; blocks until all are there.
 
         check: called when one has arrived; may raise. last: called, maybe several times, once no more than one sum of
-        the main lane is still to come.
+        the main lane is still to come, whatever is of others. Where sums come in chunks that is at the end: all over
+        the witness end in the last one.
         """
         found: dict[str, U64] = {}
         pending = sorted(self._sent, key=lambda sent: sent.lane is not main)

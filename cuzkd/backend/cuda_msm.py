@@ -240,7 +240,7 @@ class Sums:
     ) -> Iterator[None]:
         """The same, of a query the sets of one group at a time: the next are enqueued when they are asked for.
 
-        mark(phase) is called after what belongs to a phase has been enqueued, without a name after waiting.
+        mark(phase) is called after what belongs to a phase has been enqueued, and without a name after waiting.
         deliver(query, plan, points) is called after all of a query has been: affine points, plan.points of each sum,
         in the order of `scalars`. classified: these scalars, as `classify` left them some time ago; waits for what it
         enqueued.
@@ -249,8 +249,10 @@ class Sums:
         for alike in _alike(queries):
             table, classes = alike[0].table, classified.of(alike[0].density)
             point = max(2 * coordinate_bytes(self._curve, query.group) for query in alike)
-            cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table, classes.counts())
-            mark("")
+            counts = classes.counts()
+            if counts is not None:
+                mark("")
+            cut = plan(classes.n, len(scalars), self._bits, point, self.group_bytes, table, counts)
             results = [
                 self._lane.scratch(cut.batch * cut.points * 2 * coordinate_bytes(self._curve, query.group))
                 for query in alike

@@ -222,6 +222,11 @@ class Batch:
                 raise
 
     @property
+    def enqueued(self) -> bool:
+        """To the last step: then it keeps nothing of what lanes have for their work."""
+        return self._steps is None
+
+    @property
     def unwanted(self) -> bool:
         """Have all its runs been cancelled?"""
         return len(self._unwanted) == len(self.uploads)
@@ -306,15 +311,15 @@ class Batch:
 
     def yield_to(self, lane: Lane) -> None:
         """Let go of the uploads' memory now, unless more is to be enqueued: what this lane is given from now on runs
-        after the last kernel. Waits for nothing.
+        after the last kernel. Of what the host writes that does not hold, so a parked witness stays. Waits for nothing.
         """
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._held and (self._steps is None or self.unwanted):
+            if self._held and self.enqueued and not any(isinstance(m.z, Parked) for m in self._held):
                 for event in self._last:
                     lane.wait(event)
-                self._steps, self._held = None, []
+                self._held = []
         finally:
             self._lock.release()
 

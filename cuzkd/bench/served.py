@@ -139,10 +139,13 @@ class Daemon:
             self._process = None
 
     def said(self, event: str, since: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """What its log tells of an event, from a byte on; and how many bytes there are now."""
+        """What whole lines of its log tell of an event, from a byte on; and at which byte they end. They come some time
+        after what they tell of.
+        """
         with self._log.open("rb") as log:
             log.seek(since)
             text = log.read()
+        text = text[: text.rfind(b"\n") + 1]
         records = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
         return [record for record in records if record.get("event") == event], since + len(text)
 

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +39,14 @@ from cuzkd.bench.spread import Spread
 from cuzkd.bench.subject import Subject
 from cuzkd.client import CALL_TIMEOUT_S
 from cuzkd.engine.job import PHASES
-from cuzkd.errors import CuzkdError, InvalidInput
+from cuzkd.errors import InvalidInput
 from cuzkd.formats import wtns
 from cuzkd.groth16 import prover
 from cuzkd.groth16.setup import DEVELOPMENT
 from cuzkd.service.v1 import proving_pb2 as pb
 
 TIMING = "gpu_timing"  # the event of the daemon's log that tells of one proof
+LOG_PATIENCE_S = 10.0
 LIBRARY, THREADS, DAEMON = "library", "threads", "daemon"
 READY_TARGET = 2  # as the daemon has it by default
 TARGET = 0.95
@@ -84,7 +86,8 @@ class Found:
     )
     phases_s: list[dict[str, float]] = field(default_factory=list)  # of the daemon's proofs
     job_s: list[float] = field(default_factory=list)  # from the daemon's acceptance to the end
-    # Share of the time from the first to the last kernel in which the device worked; by way, a number for each round.
+    # Share of the time from the first to the last kernel in which the device worked; by way, a number for each round
+    # of which it is known.
     busy: dict[str, list[float]] = field(default_factory=lambda: {THREADS: [], DAEMON: []})
 
     def ratios(self, way: str) -> list[float]:
@@ -190,18 +193,28 @@ class _Rounds:
         seconds = time.perf_counter() - began
         used = self._daemon.processor_time().since(before)
         self._note(found, answers, used, time.process_time() - began_processor_s)
-        found.busy[DAEMON].append(self._busy())
+        self._note_busy(found)
         for numbers, answer in zip(jobs, answers, strict=True):
             served.require_right(self._bed, answer, numbers)
         return seconds
 
-    def _busy(self) -> float:
-        """Of the device, over the daemon's proofs of this round."""
-        said, self._read = self._daemon.said(TIMING, self._read)
-        if len(said) < self._options.proofs:
-            raise CuzkdError(f"the daemon's log tells of {len(said)} proofs, it made {self._options.proofs}")
+    def _note_busy(self, found: Found) -> None:
+        """The device's share of this round, once the log tells of all its proofs."""
+        said: list[dict[str, Any]] = []
+        deadline = time.monotonic() + LOG_PATIENCE_S
+        while True:
+            lines, self._read = self._daemon.said(TIMING, self._read)
+            said += lines
+            if len(said) >= self._options.proofs or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        if len(said) != self._options.proofs:
+            self._say(
+                f"the log tells of {len(said)} proofs of {self._options.proofs}: not how busy the device was"
+            )
+            return
         window_s = max(s["kernels_end_s"] for s in said) - min(s["kernels_begin_s"] for s in said)
-        return float(sum(s["kernels_busy_s"] for s in said) / window_s)
+        found.busy[DAEMON].append(sum(s["kernels_busy_s"] for s in said) / window_s)
 
     def _job(self, numbers: range) -> pb.AwaitProofResponse:
         paths = [self._bed.witness(number) for number in numbers]
@@ -270,6 +283,8 @@ def _speed(found: Found) -> Table:
 def _busy(found: Found) -> Table:
     rows = []
     for way, shares in found.busy.items():
+        if len(shares) < 2:  # its log did not tell
+            continue
         share = Spread.of([100 * value for value in shares])
         rows.append([way, f"{share.median:.1f}", share.quartiles(".1f", 1), f"{share.least:.1f}"])
     return Table(

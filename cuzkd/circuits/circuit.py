@@ -60,7 +60,7 @@ class Circuit:
         return prepared.load(self.path, self.manifest)
 
     def load_on(self, backend: Backend, turn: Turn = nullcontext) -> LoadedKey:
-        """The key's points on a device. turn(): a block in which the device is the caller's alone; none is open while
+        """The key's points on a device. turn(): a block in which nobody else gives the device work; none is open while
         the file is read.
         """
         if not backend.takes_pieces:

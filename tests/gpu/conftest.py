@@ -100,6 +100,37 @@ def random_matrix(curve, n_rows, n_cols, seed):
     )
 
 
+@pytest.fixture
+def in_no_phase(monkeypatch):
+    """in_no_phase(function): names of the kernels that it launches, and that no span of their lane covers."""
+    from cuzkd.backend.cuda_device import Lane
+    from cuzkd.backend.cuda_spans import Clock
+
+    launch, mark = Lane.launch, Clock._mark
+    since, lost = {}, []
+
+    def launched(lane, module, name, *args, **how):
+        since.setdefault(lane.name, []).append(name)
+        return launch(lane, module, name, *args, **how)
+
+    def marked(clock, phase, of_run):
+        names = since.pop(clock._lane.name, [])
+        if not phase:
+            lost.extend(names)
+        return mark(clock, phase, of_run)
+
+    monkeypatch.setattr(Lane, "launch", launched)
+    monkeypatch.setattr(Clock, "_mark", marked)
+
+    def found(function):
+        since.clear()
+        lost.clear()
+        function()
+        return lost + [name for names in since.values() for name in names]
+
+    return found
+
+
 def cpu_sums(key, a, b, z):
     """The same partition by the CPU backend, in vectors of its own."""
     from cuzkd.backend.cpu import CpuBackend

@@ -129,6 +129,15 @@ def test_spans_of_a_batch_count_nothing_twice(backend, n):
     loaded.close()
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_every_kernel_belongs_to_a_phase(backend, in_no_phase, n):
+    key = random_key("bn254", 6, 70, 7, 41)
+    loaded = backend.load_key(key)
+    given = uploads(backend, loaded, [random_vectors(key, seed) for seed in range(n)])
+    assert in_no_phase(lambda: [run.result() for run in backend.launch_batch(given)]) == []
+    loaded.close()
+
+
 def test_what_is_no_batch(gpu):
     keys = [random_key("bn254", 6, 70, 7, 41, seed) for seed in (1, 2)]
     loaded = [gpu.load_key(key) for key in keys]

@@ -2,6 +2,7 @@
 
 import mmap
 import weakref
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -185,16 +186,65 @@ def test_the_next_is_launched_while_the_last_sum_runs(gpu, monkeypatch, evaluati
     loaded.close()
 
 
-def test_a_key_with_room_for_one_upload_keeps_the_device_until_its_sums_are_there(narrow):
+def test_a_key_with_room_for_one_upload_keeps_the_device_until_its_sums_are_there(narrow, in_no_phase):
     key = random_key("bn254", *SMALL)
     backend = narrow(key, QUERIES)
     loaded = backend.load_key(key)
     a, b, z = random_vectors(key, 1)
-    told = []
-    sums = backend.launch(backend.upload(loaded, a, b, None, z)).result(lambda: told.append(True))
-    assert_same_sums(sums, cpu_sums(key, a, b, z))
+    upload, runs, told = backend.upload(loaded, a, b, None, z), [], []
+    assert in_no_phase(lambda: runs.append(backend.launch(upload))) == []  # chunk by chunk
+    assert_same_sums(runs[0].result(lambda: told.append(True)), cpu_sums(key, a, b, z))
     assert loaded.one_at_a_time and not told
     loaded.close()
+
+
+def test_such_a_key_finds_the_room_of_the_one_before(gpu):
+    """Which lets go of the device while its last sum runs."""
+    keys = [random_key("bn254", log, 900, 3, 1000) for log in (10, 11)]
+    first, second = map(gpu.load_key, keys)
+    second.plan = replace(second.plan, uploads=1)
+    vectors = [tuple(map(page_locked, random_vectors(key, 1))) for key in keys]
+    used, runs = gpu.memory().used_bytes, []
+
+    def follow():
+        if not runs:
+            a, b, z = vectors[1]
+            upload = gpu.upload(second, a, b, None, z)
+            assert gpu.memory().used_bytes <= used + second.plan.upload_bytes + 1024
+            runs.append(gpu.launch(upload))
+
+    a, b, z = vectors[0]
+    found = gpu.launch(gpu.upload(first, a, b, None, z)).result(follow), runs[0].result()
+    for sums, key, given in zip(found, keys, vectors, strict=True):
+        assert_same_sums(sums, cpu_sums(key, *given))
+    first.close()
+    second.close()
+
+
+def test_a_parked_witness_stays_until_its_proof_is_made(gpu, narrow):
+    """Whatever was launched behind it: the host would write where it waits, before the device reads it."""
+    from cuzkd.backend import cuda_plan
+
+    keys = [random_key("bn254", *shape) for shape in (SMALL, (9, 70, 7, 200))]
+    backend = narrow(keys[0], QUERIES)
+    behind = backend.load_key(keys[0])
+    dry = cuda_plan.DryRun(keys[1], gpu.gpu)
+    plan = dry.of(cuda_plan.MemoryPlan(1, False, 1, QUERIES, slot_bytes=SLOT_BYTES, parked=True))
+    backend._plan = lambda shape, matrix_bytes=None: plan
+    backend.gpu.limit_bytes = 0
+    backend.gpu.pool.set_limit(size=1 << 32)
+    parked = backend.load_key(keys[1])
+    first, second, third = (
+        tuple(map(page_locked, random_vectors(key, seed)))
+        for key, seed in ((keys[1], 1), (keys[0], 2), (keys[1], 3))
+    )
+    run = backend.launch(backend.upload(parked, first[0], first[1], None, first[2]))
+    other = backend.launch(backend.upload(behind, second[0], second[1], None, second[2]))
+    with suppress(errors.Exhausted):  # unless the first has ended
+        backend.upload(parked, third[0], third[1], None, third[2])
+    assert_same_sums(run.result(), cpu_sums(keys[1], *first))
+    assert_same_sums(other.result(), cpu_sums(keys[0], *second))
+    backend.gpu.drain()  # copies of the third, where it was taken
 
 
 def test_matrices_that_find_no_room_are_left_on_the_host(gpu, narrow, monkeypatch):

@@ -77,7 +77,7 @@ class DeviceHold:
             self.done()
 
     def done(self) -> None:
-        """The device is free, whoever is in. Idempotent."""
+        """The mutex is free, whoever is in. Idempotent."""
         with self._lock:
             mutex, self._mutex = self._mutex, None
         if mutex is not None:

@@ -118,7 +118,8 @@ class Finaliser:
             partition.device.done()
         partition.free("device")
         partition.spans += sums.spans
-        partition.work = self._occupancy.add(sums.spans)
+        if work := self._occupancy.add(sums.spans):
+            partition.work = work.after(partition.work)
         partition.h2d_bytes += sums.h2d_bytes
         return sums
 

@@ -138,7 +138,7 @@ class GpuScheduler:
                 members.append(partition)
 
     def _wait_for_company(self, members: list[Partition], key: ResidentKey, most: int) -> None:
-        """The device is ours and idle."""
+        """The device is ours, and idle or nearly so."""
         ready, until = self._around.ready, time.monotonic() + self._sets.wait_s
         self._gather(members, key, most)
         while len(members) < most and not ready.urgent and not any(m.urgent for m in members):

@@ -31,6 +31,13 @@ class Work:
     end_s: float
     busy_s: float
 
+    def after(self, earlier: Work | None) -> Work:
+        """This and what was done on the same partition before."""
+        if earlier is None:
+            return self
+        begin_s, end_s = min(self.begin_s, earlier.begin_s), max(self.end_s, earlier.end_s)
+        return Work(begin_s, end_s, self.busy_s + earlier.busy_s)
+
 
 class Occupancy:
     """Thread-safe."""

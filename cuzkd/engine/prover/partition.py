@@ -72,7 +72,7 @@ class Partition:
     upload: Upload | None = None
     run: Run | None = None
     device: DeviceHold | None = None
-    work: Work | None = None  # the device's, the last time that it was computed
+    work: Work | None = None  # the device's, whenever it was computed
     h2d_bytes: int = 0
     give_back: dict[str, Callable[[], None]] = field(default_factory=dict)
 
