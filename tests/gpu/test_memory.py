@@ -245,6 +245,8 @@ def test_a_parked_witness_stays_until_its_proof_is_made(gpu, narrow):
     assert_same_sums(run.result(), cpu_sums(keys[1], *first))
     assert_same_sums(other.result(), cpu_sums(keys[0], *second))
     backend.gpu.drain()  # copies of the third, where it was taken
+    behind.close()
+    parked.close()
 
 
 def test_matrices_that_find_no_room_are_left_on_the_host(gpu, narrow, monkeypatch):
