@@ -195,9 +195,14 @@ def test_phases_are_in_reply_metrics_and_log(running, world):
         shown["proofs_completed"] >= 1 and shown["counters"]["completed_by_kind"]["circuit:chain-bn254"] >= 1
     )
     assert shown["pipelines"][-1]["partitions"][0]["state"] == "done" and shown["journal"]["records"] >= 2
-    assert cuzkd_value(text, "cuzkd_serving") == 1 and cuzkd_value(text, "cuzkd_journal_failing") == 0
+    wait_until(lambda: cuzkd_value(page(daemon, "/metrics"), "cuzkd_serving") == 1)
+    assert cuzkd_value(text, "cuzkd_journal_failing") == 0
     for event in ("gpu_timing", "fin_timing"):
         assert daemon.event(event)
+    timing = daemon.event("gpu_timing")
+    assert 0 < timing["kernels_busy_s"] <= timing["kernels_end_s"] - timing["kernels_begin_s"] + 1e-5
+    busy = r'cuzkd_device_busy_seconds_total{prover="prover-0"}'  # told with the next heartbeat
+    wait_until(lambda: f"{busy} 0.0\n" not in (now := page(daemon, "/metrics")) and busy in now)
 
 
 def test_nothing_is_left_in_the_spool_and_no_secret_in_the_log(running, world):
