@@ -50,10 +50,13 @@ SMALL = (
 NOT_LARGE = ("-k", "not 3500 and not 3900 and not more_than_a_batch")
 LAWS = tuple(f"tests/kernels/test_{name}.py" for name in ("field", "points", "msm", "sparse", "transform"))
 ALL = ("tests/gpu", "tests/kernels")
-# The fault of an illegal access, in a process of its own; and kernels that really run at the same time.
+# The fault of an illegal access, in a process of its own; kernels that really run at the same time; daemons, whose
+# provers are processes without a plugin.
 NOT_EMULATED = (
     "--deselect=tests/gpu/test_proving.py::test_an_illegal_access_is_a_device_fault_in_that_process_alone",
     "--deselect=tests/gpu/test_transfer.py::test_spans_lie_in_time",
+    "--deselect=tests/gpu/test_recovery.py",
+    "--deselect=tests/gpu/test_several.py",
 )
 
 
