@@ -16,11 +16,6 @@ from cuzkd.errors import InvalidKey
 BACKEND = ReferenceBackend()
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
 @pytest.fixture
 def rng():
     return random.Random(3)

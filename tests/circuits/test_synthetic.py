@@ -29,11 +29,6 @@ POREP_ENTRIES = (309_405_051, 130_327_340, 282_656_500)
 POREP_IN_A, POREP_IN_B, POREP_WIRES = 129_753_292, 33_112_281, 130_169_893
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
 def rows_of(matrix, r):
     """[{wire: coefficient}] of a matrix, decoded from twice Montgomery."""
     undo = pow(1 << 256, -2, r)

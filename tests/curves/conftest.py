@@ -1,20 +1,8 @@
-"""Curves, groups and random numbers for the laws of this folder."""
+"""Random numbers for the laws of this folder."""
 
 import random
 
 import pytest
-
-from cuzkd.curves.params import CURVES
-
-
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
-@pytest.fixture(params=["g1", "g2"])
-def group(request):
-    return request.param
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ test_emulated.py runs this, and with -m slow tests/gpu/test_setup.py as it is.
 """
 
 import pytest
-from gpu.conftest import curve  # noqa: F401
 from gpu.test_setup import (  # noqa: F401
     test_any_constraints,
     test_matrices_and_points_in_pieces,

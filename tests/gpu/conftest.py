@@ -10,16 +10,6 @@ from cuzkd.curves.params import CURVES
 DIFFERENT_POINTS = 4096  # of a key; a longer one repeats them
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
-@pytest.fixture(params=["g1", "g2"])
-def group(request):
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def gpu():
     """The backend on the first GPU. Imported here: other machines have no CuPy to import."""

@@ -52,8 +52,3 @@ def case(request):
     made, witness = tiny(curve)
     key = setup.setup(made, SECRETS, hosts.plain(), reduction=reduction)
     return Case(curve, reduction, made, witness, key)
-
-
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param

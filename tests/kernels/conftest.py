@@ -15,16 +15,6 @@ from cuzkd.curves import points as groups
 from cuzkd.curves.params import CURVES
 
 
-@pytest.fixture(params=list(CURVES))
-def curve(request):
-    return request.param
-
-
-@pytest.fixture(params=["g1", "g2"])
-def group(request):
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def cuda_backend():
     from cuzkd.backend.cuda import CudaBackend
