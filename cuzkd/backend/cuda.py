@@ -320,9 +320,8 @@ class CudaBackend:
             free, plan = self._settle(), uploads[0].key.plan
             try:
                 if free and plan is not None:
-                    with suppress(
-                        errors.Exhausted
-                    ):  # what lanes kept was given up: it asks for piece after piece
+                    # What lanes kept may have been given up; without it the batch asks for piece after piece.
+                    with suppress(errors.Exhausted):
                         self._reserve(plan, uploads=0)
                 batch = Batch(self, tuple(uploads))
             except BaseException:

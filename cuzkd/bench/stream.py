@@ -257,7 +257,7 @@ def _report(backend: Backend, options: Options, size: int, found: Found) -> Repo
         f"{options.rounds} rounds of {options.proofs} proofs of each way, {size:,} constraints on {options.curve}; "
         f"{options.in_flight} jobs of {options.partitions} at a time, witnesses {sent}. Aimed at: {TARGET:g} with jobs "
         f"of {JOB_S:g} s and more; here a job takes {job_s:.3f} s. Verified here once more: all but the library's, "
-        "which verifies its own within its time. "
+        "which verifies its own within its time.",
         f"Keys: {DEVELOPMENT}.",
     ]
     report.numbers = {

@@ -113,9 +113,8 @@ print(*out)
 )
 def test_what_orders_memory_and_what_does_not(tmp_path, between, right):
     (tmp_path / "kernel.cu").write_text(KERNEL.replace("BETWEEN", between))
-    for _ in range(
-        1 if right else 10
-    ):  # of threads that are long over by then, it may not know enough to tell
+    # Of threads that are long over by then it may not know enough to tell.
+    for _ in range(1 if right else 10):
         run, told = watched(tmp_path, ["-c", SCRIPT, str(tmp_path)])
         assert run.returncode == 0, run.stderr
         if "data race" in told:
